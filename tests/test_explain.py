@@ -361,9 +361,9 @@ def test_units_of_which_some_ran_alone_are_not_said_to_be_alike(fixtures: Path) 
     assert group.phases.first_p50_ns == durations[25]
     assert group.phases.then_p50_ns == durations[52 + 30]
     page = run("report", path, "-f", "md").stdout
-    assert "; over time, the first 52 take 8.1" in page
+    assert " The first 52 take 8.1" in page
     said = f"52 take {durations[0] / 1e6:.3f} to {durations[51] / 1e6:.3f} ms (mean wait for other tenants "
-    assert f"Their durations differ: {said}" in page
+    assert f"Durations differ: {said}" in page
     assert "slow as a rule" not in page
     assert f"  {said}" in run("explain", path).stdout
 
@@ -458,7 +458,7 @@ def test_a_tail_of_many_units_is_said_to_be_of_many(hardware: Path) -> None:
     assert (phases.first, phases.first_p50_ns) == (35, sorted(in_order[:35])[17])
     assert (phases.then, phases.then_p50_ns) == (19, sorted(in_order[35:])[9])
     page = run("report", path, "-f", "md").stdout
-    said = r"max 2\.756 ms\. Their durations differ: 39 take 481 us to 1\.192 ms \(.+\), 15 take 1\.792 to 2\.756 ms \("
+    said = r"max 2\.756 ms\. Durations differ: 39 take 481 us to 1\.192 ms \(.+\), 15 take 1\.792 to 2\.756 ms \("
     assert re.search(said, page)
     *_, last = json.loads(charts.excess_waterfall([slow]).to_dict()["data"]["values"])
     assert last["c"] == "slowest of 54"
@@ -538,19 +538,21 @@ def test_units_that_are_much_shorter_than_the_others_are_told_apart(hardware: Pa
     said = [duration(units[place].dur_ns) for place in (0, 7, 8, 98)]
     page = " ".join(run("report", path, "-f", "md").stdout.split())
     assert re.search(
-        rf"Their durations differ: 8 take {said[0]} to {said[1]} \(mean wait for other tenants [\d.]+ us\), "
+        rf"Durations differ: 8 take {said[0]} to {said[1]} \(mean wait for other tenants [\d.]+ us\), "
         rf"91 take {said[2].removesuffix(' ms')} to {said[3]} \(mean wait [\d.]+ ms\)\.",
         page,
     )
     lengths = sorted(unit.dur_ns for unit in units if unit.others_ns == 0)
-    solo = "During 4 of the 8 shorter ones no other tenant had work on the GPU: a unit takes "
-    assert f"{solo}{duration(lengths[1])} (median) solo." in page
+    solo = "4 of the 8 shorter ones ran while no other tenant had work on the GPU, and took "
+    assert f"{solo}{duration(lengths[1])} (median)." in page
     assert "same time, and" not in page
     assert page.count("A unit that is an NVTX range lasts from its start to the end of the GPU work") == 1
     # The parts of a typical unit add up to it.
-    found = re.search(r"A typical unit \(([\d.]+) ms, mean of the middle tenth\): (.+?)\. ", page)
+    found = re.search(
+        r"A typical unit of [^(]+\(pid 1905\) takes ([\d.]+) ms \(mean of the middle tenth\)\.(.+?\|) python3", page
+    )
     assert found is not None
-    parts = [float(n) * {"us": 1e3, "ms": 1e6}[of] for n, of in re.findall(r"([\d.]+) (us|ms)(?=;|$)", found[2])]
+    parts = [float(n) * {"us": 1e3, "ms": 1e6}[of] for n, of in re.findall(r"\| ([\d.]+) (us|ms) \|", found[2])]
     assert sum(parts) == pytest.approx(float(found[1]) * 1e6, abs=2e3)
 
 
@@ -560,7 +562,7 @@ def test_a_typical_unit_is_on_the_medians_side_of_a_gap(hardware: Path) -> None:
     lengths = sorted(unit.dur_ns for unit in units_of_sql(path, 861, 6))
     assert lengths[49] > 1.05 * lengths[48]
     page = run("report", path, "-f", "md").stdout
-    found = re.search(r"A typical unit \(([\d.]+) ms, mean of the middle tenth\)", page)
+    found = re.search(r"A typical unit of kit \(pid 861\) takes ([\d.]+) ms \(mean of the middle tenth\)", page)
     assert found is not None
     assert float(found[1]) == pytest.approx(statistics.fmean(lengths[44:49]) / 1e6, rel=5e-4)
 
@@ -1148,7 +1150,7 @@ def test_kernels_that_ran_one_after_another_lost_overlap_and_did_not_execute_lon
     page = run("report", path, "-f", "md").stdout
     assert "The slowest, the first of this name in the recording, took 2.447 ms longer" in page
     assert "Main cause: lost overlap of its streams (A4 after A3), +1.4" in page
-    assert "They differ: the first cause is the main cause of none of them." in page
+    assert "The slowest differ: the first cause is the main cause of none of them." in page
     assert "One of them is the first of this name in the recording." in page
     assert "A typical unit: mean of at most a tenth of the units, those nearest the median duration." in page
 
@@ -1228,4 +1230,4 @@ def test_a_typical_unit_is_none_of_the_few_between_two_kinds(fixtures: Path) -> 
     (group,) = (one for one in load(path).explain().result.groups if one.name == "a-step")
     assert group.typical_ns / 1e6 == pytest.approx(statistics.median(long), rel=0.005)
     page = " ".join(run("report", path, "-f", "txt").stdout.split())
-    assert f"A typical unit ({group.typical_ns / 1e6:.2f} ms, mean of the middle tenth)" in page
+    assert f"A typical unit of app_a takes {group.typical_ns / 1e6:.2f} ms (mean of the middle tenth)." in page

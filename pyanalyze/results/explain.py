@@ -717,13 +717,13 @@ def phases_text(group: UnitGroup) -> str:
     --------
     >>> phases = UnitPhases(until_ns=500_000_000, first=52, first_p50_ns=8e6, then=61, then_p50_ns=14e6)
     >>> phases_text(UnitGroup.model_construct(phases=phases))
-    'over time, the first 52 take 8.000 ms (p50), the 61 from 500.0 ms of the capture on take 14.00 ms'
+    'the first 52 take 8.000 ms (p50), the 61 from 500.0 ms of the capture on take 14.00 ms'
     """
     phases = group.phases
     if phases is None:
         return ""
     return (
-        f"over time, the first {fmt.count(phases.first)} take {fmt.duration(phases.first_p50_ns)} (p50), "
+        f"the first {fmt.count(phases.first)} take {fmt.duration(phases.first_p50_ns)} (p50), "
         f"the {fmt.count(phases.then)} from {fmt.duration(phases.until_ns)} of the capture on take "
         f"{fmt.duration(phases.then_p50_ns)}"
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import impact_of
-from pyanalyze.report.blocks import Block, Cell, Chart, Column, Para, Table, chart_key
+from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Para, Table, chart_key
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.results.explain import (
     MOST_GROUPS,
@@ -43,7 +43,11 @@ _NAME = 60
 _FEWEST_SOLO = 3
 #: The JSON contract says which of a tenth are left out.
 _TYPICAL = "A typical unit: mean of at most a tenth of the units, those nearest the median duration."
-_LOST = " Lost overlap: operations that run beside others of the unit in a typical one ran after them."
+_LOST = "Lost overlap: operations that run beside others of the unit in a typical one ran after them."
+_SWITCH = "A context switch is the recorded switch gap and the time to save and restore state, which is inferred."
+_COPY_CALL = (
+    "Copy call: from the call of a copy to its start. The driver stages pageable memory there; it is no launch cost."
+)
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -72,7 +76,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if (more := len(device.slow_units) - MOST_GROUPS) > 0:
         blocks.append(Para(f"Units of {fmt.counted(more, 'more name')} have a slow tail: pyanalyze explain CAPTURE."))
     slowed, even, few = _slowed(device), *_shown(device)
-    blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)) for group in even[:MOST_GROUPS]]
+    for group in even[:MOST_GROUPS]:
+        blocks += [Para(_even(group, device, slowed=group.tenant_id in slowed)), _parts(group, device)]
     if (more := len(even) - MOST_GROUPS) > 0:
         tenants = fmt.counted(more, "more tenant")
         blocks.append(Para(f"Units of {tenants} have no slow tail either: pyanalyze explain CAPTURE."))
@@ -83,12 +88,28 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     rest = [other_units_text(one) for one in device.other_units if one.tenant_id in of]
     if rest:
         blocks.append(Para(" ".join(rest[:MOST_GROUPS])))
-    outside = [outside_text(one, start_ns) for one in device.outside_units if one.tenant_id in of]
-    if outside:
-        blocks.append(Para(" ".join(outside[:MOST_GROUPS])))
-    if any(group.source is UnitSource.RANGE for group in shown):
-        blocks.append(Para(UNITS_OF_RANGES, "muted"))
+    outside = [one for one in device.outside_units if one.tenant_id in of][:MOST_GROUPS]
+    # What lasted longer than every unit may be a slow request that was not found.
+    if longer := [outside_text(one, start_ns) for one in outside if one.longer]:
+        blocks.append(Para(" ".join(longer)))
+    rest = [outside_text(one, start_ns) for one in outside if not one.longer]
+    texts = [" ".join(part) for part in (_terms(device, shown), rest) if part]
+    if texts:
+        blocks.append(Fold("What is counted", tuple(Para(text) for text in texts)))
     return blocks
+
+
+def _terms(device: Device, shown: Sequence[UnitGroup]) -> list[str]:
+    """What the words of this section mean, a sentence or two each."""
+    causes = [cause for slow in device.slow_units[:MOST_GROUPS] for cause in slow.group.largest]
+    said = (
+        (bool(shown), _TYPICAL),
+        (any(cause.less_overlap for cause in causes), _LOST),
+        (any(cause.kind is SegmentKind.SWITCH and cause.basis == "inferred" for cause in causes), _SWITCH),
+        (any(in_copy_call(cause) for cause in causes), _COPY_CALL),
+        (any(group.source is UnitSource.RANGE for group in shown), UNITS_OF_RANGES),
+    )
+    return [text for holds, text in said if holds]
 
 
 def _slowed(device: Device) -> set[int]:
@@ -137,7 +158,7 @@ def _overlapping(group: UnitGroup, device: Device) -> str:
     """Say that units overlap, where they take longer together than the window."""
     window_ns = 0 if device.window is None else device.window.end_ns - device.window.start_ns
     at_once = group.count * group.typical_ns / window_ns if window_ns else 0.0
-    return f" They overlap: about {at_once:.1f} are in flight at a time." if at_once > 1.2 else ""
+    return f" About {at_once:.1f} are in flight at a time." if at_once > 1.2 else ""
 
 
 def _said(slow: SlowUnits, device: Device) -> str:
@@ -154,22 +175,30 @@ def _differ(group: UnitGroup, device: Device) -> str:
     if not group.ranges:
         return ""
     phases = phases_text(group)
-    return f" Their durations differ: {ranges_text(group)}{f'; {phases}' if phases else ''}.{_solo(group, device)}"
+    return f" Durations differ: {ranges_text(group)}.{f' {capital(phases)}.' if phases else ''}{_solo(group, device)}"
 
 
 def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
-    """Units without a tail: what each of them consists of, since none of them stands out."""
-    parts = "; ".join(f"{cause_text(cause)} {fmt.duration(cause.typical_ns)}{_behind(cause)}" for cause in group.usual)
-    if group.usual_rest_ns >= 1:
-        parts += f"; other parts {fmt.duration(group.usual_rest_ns)}"
+    """Units without a tail: none of them stands out."""
     every = _differ(group, device)
     if not every:
         above = fmt.percent(group.p99_ns / group.p50_ns - 1)
         rule = " This tenant was slowed: its units are slow as a rule." if slowed else ""
         every = f" There is no slow tail: p99 is {above} above p50.{rule}"
-    typical = f"A typical unit ({fmt.duration(group.typical_ns)}, mean of the middle tenth)"
-    # The tables of causes have what was added only.
-    return f"{_found(group, device)}{every} {typical}: {parts}.{_most(group)}{_there_solo(device)}"
+    return f"{_found(group, device)}{every}"
+
+
+def _parts(group: UnitGroup, device: Device) -> Table:
+    """What a unit consists of: the tables of causes have what was added only."""
+    rows = [
+        (Cell(f"{cause_text(cause)}{_behind(cause)}"), Cell(fmt.duration(cause.typical_ns))) for cause in group.usual
+    ]
+    if group.usual_rest_ns >= 1:
+        rows.append((Cell("other parts"), Cell(fmt.duration(group.usual_rest_ns))))
+    whole = f"takes {fmt.duration(group.typical_ns)} (mean of the middle tenth)"
+    columns = (Column("Part of a typical unit"), Column("Duration", numeric=True))
+    caption = f"A typical unit of {visible(group.tenant, 30)} {whole}.{_most(group)}{_there_solo(device)}"
+    return Table(columns, tuple(rows), caption)
 
 
 def _there_solo(device: Device) -> str:
@@ -178,7 +207,7 @@ def _there_solo(device: Device) -> str:
         return ""
     if TRAITS[device.sharing.mode].same_sms is not False:
         # Beside kernels of others its own take longer, and wait for room on the SMs.
-        return " Which part of its execution and own queueing is there solo as well, only a solo recording shows."
+        return " Only a solo recording shows how much of it remains without other tenants."
     return " Its launch calls, execution and own queueing are there solo as well."
 
 
@@ -203,8 +232,9 @@ def _solo(group: UnitGroup, device: Device) -> str:
     if (short.solo or 0) < _FEWEST_SOLO or len(device.tenants) < 2 or group.doubt is not None:
         return ""
     shorter = "shorter ones" if len(group.ranges) > 1 else "units"
-    of = f"During {fmt.count(short.solo)} of the {fmt.count(short.count)} {shorter}"
-    return f" {of} no other tenant had work on the GPU: a unit takes {fmt.duration(short.solo_p50_ns)} (median) solo."
+    of = f"{fmt.count(short.solo)} of the {fmt.count(short.count)} {shorter}"
+    took = fmt.duration(short.solo_p50_ns)
+    return f" {of} ran while no other tenant had work on the GPU, and took {took} (median)."
 
 
 def _few(group: UnitGroup) -> str:
@@ -243,24 +273,8 @@ def _excess(group: UnitGroup) -> Table:
         Column("Share", "of the excess", True),
     )
     of = f"{fmt.count(group.slow)} of {fmt.count(group.count)}"
-    chosen = (
-        f"the slowest 1 %, rounded up ({of}), take longer than a typical unit, on average"
-        if group.slow > 1
-        else f"the slowest of {fmt.count(group.count)} takes longer than a typical unit"
-    )
-    caption = f"What {chosen}.{_unlike(group)} {_TYPICAL}{_most(group)}"
-    if any(cause.less_overlap for cause in group.largest):
-        caption += _LOST
-    if any(cause.kind is SegmentKind.SWITCH and cause.basis != group.basis for cause in group.largest):
-        caption += (
-            " A context switch is the recorded switch gap with the time to save and restore state, which is inferred: "
-            "see Interference."
-        )
-    if any(in_copy_call(cause) for cause in group.largest):
-        caption += (
-            " Copy call: from the call of a copy to its start. The driver stages pageable memory there; "
-            "it is no launch cost."
-        )
+    chosen = f"the slowest 1 %, rounded up ({of})" if group.slow > 1 else f"the slowest of {fmt.count(group.count)}"
+    caption = f"Excess of {chosen}, over a typical unit.{_most(group)}{_unlike(group)}"
     return Table(columns, rows, caption)
 
 
@@ -269,7 +283,7 @@ def _unlike(group: UnitGroup) -> str:
     said = ""
     if group.slow > 1 and group.alike is not None and 2 * group.alike <= group.slow:
         of = f"{fmt.count(group.alike) if group.alike else 'none'} of them"
-        said = f" They differ: the first cause is the main cause of {of}{' only' if group.alike else ''}."
+        said = f" The slowest differ: the first cause is the main cause of {of}{' only' if group.alike else ''}."
     if group.slow > 1 and group.with_first:
         said += " One of them is the first of this name in the recording."
     return said
