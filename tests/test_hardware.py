@@ -569,7 +569,7 @@ def test_the_cut_of_an_export_is_the_first_thing_not_available() -> None:
         # A switch record at 0.617 s and set-up calls from 2.704 s precede the window; nothing follows it.
         (
             "slices-copies-open_loop",
-            "what was recorded outside it (2.705 s before it) and 1.401 s after it, where the export lacks records",
+            "2.705 s before it (recorded) and 1.401 s after it, where the export lacks records",
         ),
         # Every record of these is between 3.575 s and 3.975 s of 4.853 s.
         ("slices-paced-B", "3.575 s before it and 877.9 ms after it, where the export lacks records"),

@@ -731,7 +731,7 @@ def phases_text(group: UnitGroup) -> str:
 
 def main_cause_text(unit: ExplainedUnit, main: Excess) -> str:
     """Say the main cause of a unit, and how far that can be trusted."""
-    share = "" if main.share is None else f", {fmt.percent(main.share)} of its excess over a typical unit"
+    share = "" if main.share is None else f", {fmt.percent(main.share)} of its excess"
     if main.share is not None and main.share > 1:
         share = ", which shorter parts offset"
     which = f" ({waited_for_text(main)})" if main.less_overlap and main.operation is not None else ""

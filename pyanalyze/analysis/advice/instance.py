@@ -182,7 +182,7 @@ def alone_in_instance(tables: TableSet, device: Mapping[str, object], if_slow: s
         action="Record the workload in a larger MIG instance: its gain is not known",
         commands=[],
         expected=None,
-        bound="a capture of one instance does not show what another size would gain",
+        bound=None,
         why="only one tenant was in this MIG instance. Record the workload in a larger profile or on the whole GPU, "
         f"and give that as --baseline{if_slow}",
         undo=None,

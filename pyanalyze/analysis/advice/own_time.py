@@ -209,7 +209,7 @@ def _per_unit(item: Advice, pauses: UnitPauses, within: TimeSplit) -> Advice:
     if item.bound is None or item.at_stake_ns is None:
         return item
     each = f"{fmt.duration(item.at_stake_ns / pauses.units)} of {fmt.duration(within.window_ns / pauses.units)}"
-    bound = f"{each} per unit of {visible(pauses.name, 40)} (mean); without the pauses between units {item.bound}"
+    bound = f"{each} per unit of {visible(pauses.name, 40)} (mean); without pauses {item.bound}"
     return item.model_copy(update={"bound": bound})
 
 
@@ -845,14 +845,13 @@ def _what_to_do(
             if copies is not None and not copies.kinds and not copies.memsets:
                 least, what = "Migrate less unified memory", "migrations"
             action = f"{least} in {name}, or overlap its {what} with kernels"
-            shared = "The link is shared in every mode; only MIG instances have copy engines of their own"
             hidden_ns = _hidden_ns(split, copies)
             needs_pinned = hidden_ns and _mostly_pageable(copies)
-            pinned = " Overlap needs pinned memory: pageable copies hold the host." if needs_pinned else ""
+            more = " Overlap needs pinned memory: pageable copies hold the host." if needs_pinned else ""
             if copies is not None and _pin_first(copies):
-                pinned = (
+                more = (
                     " Try pinned memory first: copies of pageable memory take most of this time, and are usually "
-                    f"slower. No pinned copy here shows its rate.{pinned}"
+                    f"slower. No pinned copy here shows its rate.{more}"
                 )
             if hidden_ns < MOST_COPIES * split.copies_ns:
                 action = f"{least} in {name}"
@@ -862,15 +861,13 @@ def _what_to_do(
                 host = ""
                 if split.host_ns >= _worth_ns(split.window_ns):
                     host = " Overlap with host work (double buffering) may hide more: do not synchronise right after."
-                shared = f"Overlap with its kernels {hidden}, copying less all of it.{host}{pinned} {shared}"
-            else:
-                shared = f"{pinned} {shared}".strip()
-            return action, [], f"{words} were in flight without a kernel for {part}. {shared}"
+                more = f" Overlap with its kernels {hidden}, copying less all of it.{host}{more}"
+            return action, [], f"{words} were in flight without a kernel for {part}.{more}".removesuffix(".")
         case Limit.WAITING:
             action = f"Cut start latency between kernels of {name}: {_shorter_starts(split)}"
             gaps = f"in gaps of at most {LAUNCH_GAP_NS // 1000} us"
-            why = f"launched work had not started, and nothing was in flight, for {part} {gaps}"
-            left = "start latency and dependencies between operations (events, graph edges)"
+            why = f"launched work waited with nothing in flight for {part}, {gaps}"
+            left = "start latency and dependencies (events, graph edges)"
             left = f"It was queued in time: what is left are {left}" if split.queued_in_time else f"That is {left}"
             return action, [], f"{why}{_graphs_there(split)}. {left}{_waits_by_launch(split)}"
         case Limit.LAUNCHES:
@@ -986,8 +983,8 @@ def _waits_by_launch(split: TimeSplit) -> str:
             f"{said}. {early} started before the one before in the stream ended, as with programmatic dependent launch"
         )
     return (
-        f"{said}. No kernel started before the one before in its stream ended: programmatic dependent launch is not in "
-        "use, or without effect"
+        f"{said}. No kernel started before the one in front of it ended: programmatic dependent launch is not in use, "
+        "or without effect"
     )
 
 

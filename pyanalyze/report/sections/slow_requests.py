@@ -190,15 +190,18 @@ def _even(group: UnitGroup, device: Device, *, slowed: bool) -> str:
 
 def _parts(group: UnitGroup, device: Device) -> Table:
     """What a unit consists of: the tables of causes have what was added only."""
-    rows = [
-        (Cell(f"{cause_text(cause)}{_behind(cause)}"), Cell(fmt.duration(cause.typical_ns))) for cause in group.usual
-    ]
+    rows = [(_cause_cell(cause, _behind(cause)), Cell(fmt.duration(cause.typical_ns))) for cause in group.usual]
     if group.usual_rest_ns >= 1:
         rows.append((Cell("other parts"), Cell(fmt.duration(group.usual_rest_ns))))
-    whole = f"takes {fmt.duration(group.typical_ns)} (mean of the middle tenth)"
+    whole = f"takes {fmt.duration(group.typical_ns)} (mean of the middle tenth, {group.basis})"
     columns = (Column("Part of a typical unit"), Column("Duration", numeric=True))
     caption = f"A typical unit of {visible(group.tenant, 30)} {whole}.{_most(group)}{_there_solo(device)}"
     return Table(columns, tuple(rows), caption)
+
+
+def _cause_cell(cause: Excess, more: str = "") -> Cell:
+    # What no record explains is known in no way.
+    return Cell(f"{cause_text(cause)}{more}", basis=None if cause.kind is SegmentKind.UNEXPLAINED else cause.basis)
 
 
 def _there_solo(device: Device) -> str:
@@ -253,8 +256,7 @@ def _operation(causes: Sequence[Excess | UnitSegment], which: str = "") -> Colum
 def _excess(group: UnitGroup) -> Table:
     rows: tuple[tuple[Cell, ...], ...] = tuple(
         (
-            # What no record explains is known in no way.
-            Cell(cause_text(cause), basis=None if cause.kind is SegmentKind.UNEXPLAINED else cause.basis),
+            _cause_cell(cause),
             Cell(waited_for_text(cause, _NAME)),
             Cell(fmt.duration(cause.typical_ns)),
             Cell(fmt.duration(cause.ns)),

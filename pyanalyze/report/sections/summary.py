@@ -10,7 +10,14 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sections.glossary import TITLE as BASES
 from pyanalyze.report.sentences.mode import agreement_note, likely_text, mode_clauses
 from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms
-from pyanalyze.report.sentences.residency import median_interval, of_intervals, other_slice_ns, without_kernels
+from pyanalyze.report.sentences.residency import (
+    inferred_switch,
+    median_interval,
+    of_intervals,
+    other_slice_ns,
+    with_saving_text,
+    without_kernels,
+)
 from pyanalyze.report.sentences.samples import samples_text
 from pyanalyze.report.sentences.slowdown import KIND_WORDS, bound_text, slower_elapsed
 from pyanalyze.report.sentences.tenants import residency_labels
@@ -37,11 +44,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if switches is None:
         facts.append(Fact("Context switches", fmt.UNKNOWN, "no switch records"))
     else:
+        inferred = inferred_switch(device) if switches.count else None
+        saving = "" if inferred is None else f"; {with_saving_text(inferred, device)}"
         facts.append(
             Fact(
                 "Full switches" if switches.cost_kind == "full" else "Switch gaps",
                 fmt.percent(switches.overhead_fraction) if switches.count else "none",
-                f"{'of the window; ' if switches.count else ''}{fmt.count(switches.count)} context switches",
+                f"{'of the window; ' if switches.count else ''}{fmt.count(switches.count)} context switches{saving}",
                 "observed",
             )
         )
@@ -89,7 +98,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     elif (metrics := device.gpu_metrics) is not None and metrics.sm_active is not None:
         said = f"by counter, {samples_text(device, metrics)}"
         facts.append(Fact("SMs active", fmt.percent(metrics.sm_active), said, "sampled"))
-    return [Facts(tuple(facts)), Para(f'Labels such as observed are explained at the end, under "{BASES}".', "muted")]
+    return [Facts(tuple(facts)), Para(f'Labels such as observed: see "{BASES}" at the end.', "muted")]
 
 
 def _confidence(device: Device) -> str:

@@ -67,13 +67,9 @@ def co_run_sentences(device: Device) -> str:
         of_gaps = f"; switch gaps took {fmt.percent(gaps)} of it" if gaps else ""
         length = fmt.duration(both.end_ns - both.start_ns)
         said = f"GPU time while all tenants {word}, {length} or {part} of the window: {fmt.names(shares)}{of_gaps}."
-        span = (
-            "That time is from when all had begun to when the first one ended or paused for long; short pauses count."
-        )
     else:
-        said = f"All tenants {word} for only {part} of the window, short pauses included:"
-        span = "from when all had begun to when the first one ended or paused for long."
-    return f"{said} {span} To choose that part: {chosen} (times as nsys shows them)."
+        said = f"All tenants {word} for only {part} of the window, short pauses included."
+    return f"{said} To choose that part: {chosen}."
 
 
 def shares_known(device: Device) -> bool:

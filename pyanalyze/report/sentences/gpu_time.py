@@ -26,20 +26,20 @@ _NOTABLE_IDLE = 0.05
 _FEW_SHARES = 3
 
 
-def residency_sentence(device: Device, *, lengths: bool = True) -> str:
-    """State the GPU time share of the tenants, what context switches cost, and how long residency intervals are.
+def residency_sentence(device: Device, *, costs: bool = True) -> str:
+    """State the GPU time share of the tenants; `costs`: what context switches cost, and how long intervals are.
 
     Where all co-ran for a small part of the window, the shares of that part come first: those of a window in which one
     tenant had no work for long do not say how the tenants shared.
     """
     label = "GPU time:" if _with_gpu_time(device) else "GPU time per tenant is"
-    co_run, text = co_run_sentences(device), gpu_time_text(device, lengths=lengths)
+    co_run, text = co_run_sentences(device), gpu_time_text(device, costs=costs)
     if not co_run or not _with_gpu_time(device):
         return f"{label} {text}"
     return f"{co_run} GPU time of the whole window: {text}" if shares_known(device) else f"{label} {text} {co_run}"
 
 
-def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
+def gpu_time_text(device: Device, *, costs: bool = True) -> str:
     """What :func:`residency_sentence` states, to stand behind a label."""
     shown = _with_gpu_time(device)
     if copies_only(device):
@@ -56,7 +56,7 @@ def gpu_time_text(device: Device, *, lengths: bool = True) -> str:
     if not observed and (of_any := _of_any(device)):
         names.append(of_any)
     text = f"{', '.join(names)} of {_shares_of(device)} ({source})."
-    return f"{text} {said}" if (said := switch_cost_text(device, lengths=lengths)) else text
+    return f"{text} {said}" if costs and (said := switch_cost_text(device)) else text
 
 
 def switching_text(device: Device) -> str:

@@ -48,8 +48,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
             known += ", 95 % interval"
         parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
         if (busy := while_in_flight(device.occupancy)) is not None:
-            share = fmt.percent(device.occupancy.in_flight)
-            parts.append(f"While work is in flight, {share} of the window: {bounded_text(busy[0])}.")
+            parts.append(f"While work is in flight: {bounded_text(busy[0])}.")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:
@@ -81,8 +80,8 @@ def _mode_lead(device: Device) -> str:
 def _residency_lead(device: Device) -> str:
     """GPU time in one paragraph: how to capture what is missing stands further down."""
     if any(t.gpu_time_share is not None for t in device.tenants):
-        # Its section and Key numbers have the lengths of residency intervals.
-        return residency_sentence(device, lengths=False)
+        # Its section and Key numbers have context switches and the lengths of residency intervals.
+        return residency_sentence(device, costs=False)
     # Kernels alone would show it as well.
     why = short_why(device, "kernels", "context_switches", "residency", "window")
     return f"GPU time per tenant is not known: {full_stop(why)}"

@@ -26,10 +26,10 @@ _COST_WORDS = {
 _MANY_EMPTY = 0.1
 
 
-def switch_cost_text(device: Device, *, short: bool = False, lengths: bool = True, with_share: bool = True) -> str:
-    """What context switches cost; the time slice where it is inferred. Short: behind the length of the window.
+def switch_cost_text(device: Device, *, short: bool = False, with_share: bool = True) -> str:
+    """What context switches cost, and how long residency intervals are; the time slice where it is inferred.
 
-    With `lengths`, how long residency intervals are; with `with_share`, which part of the window their costs take.
+    Short: behind the length of the window. With `with_share`, which part of the window their costs take.
     """
     switches, summary = device.context_switches, device.residency_summary
     if switches is None or not switches.count:
@@ -50,10 +50,8 @@ def switch_cost_text(device: Device, *, short: bool = False, lengths: bool = Tru
         # It reaches into residency.
         text += "; saving and restoring are in GPU time as well"
     elif (inferred := inferred_switch(device)) is not None:
-        share, low, high = (fmt.percent(share_of_residency(one.total_ns, device)) for one in inferred.whole)
-        between = "" if low == high else f", {low} to {high}"
-        text += f", {share} with saving and restoring (inferred{between})"
-    if lengths and not short and switches.median_slice_ns is not None:
+        text += f", {with_saving_text(inferred, device)}"
+    if not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
             each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
             ends = median_interval(device, switches.median_slice_ns)
@@ -64,6 +62,13 @@ def switch_cost_text(device: Device, *, short: bool = False, lengths: bool = Tru
         if (slice_ns := other_slice_ns(device)) is not None:
             text += f", time slice about {fmt.duration(slice_ns)}"
     return text + "."
+
+
+def with_saving_text(inferred: InferredSwitch, device: Device) -> str:
+    """Which part of the window switches take with saving and restoring."""
+    share, low, high = (fmt.percent(share_of_residency(one.total_ns, device)) for one in inferred.whole)
+    between = "" if low == high else f", {low} to {high}"
+    return f"{share} with saving and restoring (inferred{between})"
 
 
 class InferredSwitch(NamedTuple):

@@ -47,8 +47,8 @@ def defined_window(report: Report, device: Device | None) -> str:
         sides = [(f"{fmt.duration(ns)} {where} it", where in lacking) for ns, where in around if ns > 0]
         there, gone = ([text for text, lacks in sides if lacks is gone] for gone in (False, True))
         # Of a time whose records were removed, or that CUDA was not traced in, nothing says that anybody stopped.
-        unknown = "" if cut or _began_there(device) else ", without CUDA records: not known to be idle"
-        left_out = [f"what was recorded outside it ({fmt.names(there)}{unknown})"] if there else []
+        unknown = "" if cut or _began_there(device) else ", without CUDA records (not known to be idle)"
+        left_out = [f"{fmt.names(there)}{' (recorded)' if gone else unknown}"] if there else []
         left_out += [f"{fmt.names(gone)}, where the export lacks records"] if gone else []
         what += f"; shares leave out {' and '.join(left_out)}"
     return f"{window_text(report, device)}{what}"
