@@ -861,7 +861,8 @@ def test_units_beside_copies_of_another_tenant_are_not_solo() -> None:
     # Its small copies wait for those of 32 MiB, 195 ms in all, by SQL: no kernel ran in the way.
     page = run("report", path, "-f", "md", "-o", "-").stdout
     assert re.search(
-        r"queueing \(other tenant, kit \(pid 1648\)\) \(mostly behind .*memcpy Host-to-Device[^|]*\) \| \d+ us \|", page
+        r"queueing \(other tenant, kit \(pid 1648\)\) \(mostly behind .*memcpy Host-to-Device[^|]*\) \*\w+\* \| \d+ us \|",
+        page,
     )
 
 
@@ -1618,7 +1619,7 @@ def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_
 
 def test_of_two_elapsed_slowdowns_of_a_tenant_the_report_says_which_to_quote() -> None:
     text = run("report", str(H200 / "torch-slices-jax_train-decode.sqlite"), "-f", "md", "--pictures", "none").stdout
-    assert "(2.17x, here 2.52x): quote that one." in text
+    assert "Interference has 2.17x for python3 (pid 1905) (here 2.52x): quote that" in text
 
 
 def test_residency_ends_where_switch_records_end_though_another_process_works_later() -> None:

@@ -1409,3 +1409,10 @@ def test_a_section_repeats_no_first_paragraph_but_has_it_where_it_stands_by_itse
     assert render_markdown(report).count("Largest slowdown: app_b") == 1
     for text in (render_text(report), render_text(report, sections=("interference",))):
         assert text.count("Largest slowdown: app_b") == 1
+
+
+def test_tenants_with_the_same_note_share_it(fixtures: Path) -> None:
+    """Switch records of both were lost: one note says so, and no tenant has two."""
+    report = load(fixtures / "lost-records.sqlite").report()
+    notes = [one for one in _section(report, "interference") if isinstance(one, Note) and "switch records" in one.text]
+    assert [note.title for note in notes] == ["second and first"]

@@ -371,8 +371,8 @@ def simple_bounds(
         commands=commands,
         expected=None,
         bound=bound,
-        why=f"time-sliced contexts alternate; MPS clients share the SMs.{waits}{busy}{because} A fault of one MPS "
-        "client ends the others",
+        why=f"MPS clients share the SMs instead of alternating.{waits}{busy}{because} A fault of one MPS client ends "
+        "the others",
         undo=undo,
         exclusive=True,
         wrong_if=f"kernels of {fmt.names(unknown)}, whose grids are not known, fill the SMs"
@@ -406,7 +406,7 @@ def _most_gain(tenant: Resident, inflation: float) -> str | None:
             if tenant.added.saving_ns:
                 parts.append(f"saving and restoring {fmt.percent(tenant.added.saving_ns / whole_ns)}, assumed")
             said = f"{said} ({', '.join(parts)})"
-        return f"{said}. Contention may take part of it"
+        return said
     if inflation < NOTABLE_INFLATION:
         return None
     of = "switched out"
@@ -415,11 +415,7 @@ def _most_gain(tenant: Resident, inflation: float) -> str | None:
         of = f"switched out {out}, saving and restoring {saving}, assumed"
     # A latency that is known, and that has no such waits, has been dealt with.
     rest = ", and wait less before they start, which is not known" if tenant.latency is None else ""
-    taken = "both" if rest else "it"
-    return (
-        f"kernels of {tenant.name} are in flight for at most {fmt.percent(inside)} less time ({of}){rest}. "
-        f"Contention may take part of {taken}"
-    )
+    return f"kernels of {tenant.name} are in flight for at most {fmt.percent(inside)} less time ({of}){rest}"
 
 
 def record_kernels(unknown: str, client: str | None = None) -> Advice:

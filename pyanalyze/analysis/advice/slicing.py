@@ -199,10 +199,7 @@ def time_slices(
         f"{tenants} full switches)"
     )
     undo = "nvidia-smi compute-policy --set-timeslice=0"
-    unknown = (
-        "NVIDIA does not publish the lengths of its policies: set one, record again, and read the length with "
-        "pyanalyze residency"
-    )
+    unknown = "NVIDIA does not publish the lengths of its policies: pyanalyze residency reads them from a recording"
     if latency_ns is not None:
         choice = slice_for(latency_ns, switch_ns, tenants)
         if choice.slice_ns is None or choice.overhead is None:

@@ -891,7 +891,7 @@ def _lost_records(tables: TableSet) -> str | None:
     lost, slices = sum(row["count"] for row in counted), tables.row_count("residency")
     if lost <= 0.02 * slices:
         return None
-    return f"{lost} switch records were lost, so residency has gaps and this is only a bound"
+    return f"{lost} switch records were lost, so residency has gaps"
 
 
 def _server_held(tables: TableSet, row: dict[str, Any]) -> bool:
@@ -936,7 +936,7 @@ def _from_lost_time(
             slowdown = Slowdown(elapsed=None, latency=latency, resident=None)
             notes = (
                 *refused,
-                f"at least the time in which others were resident or switched while it had launched work: {reason}",
+                f"latency counts only the time in which others were resident or switched, as a lower bound: {reason}",
             )
             shares = {other: ns / lost.lost_ns for other, ns in sorted(lost.by_tenant.items())}
             return TenantInterference(number, name, slowdown, notes=notes, lost_to=shares)

@@ -133,9 +133,9 @@ def interference_of(
     elif found.figures is not None and found.figures.antt is None:
         text = (
             "mean slowdown (ANTT), system throughput (STP) and fairness of slowdowns need the elapsed slowdown of "
-            "every tenant: "
+            "every tenant. "
         )
-        text += why or "some are not known"
+        text += capital(why or "some are not known")
         how = record_all(client=client, switches=switches) if blind and not silent else solo
         missing.append(Missing(what="interference.figures", why=text, how=how))
     return found.figures

@@ -75,11 +75,13 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     impact = impact_of(device)
     sole = impact.victim is None and impact.sole_tenant
     reason_of_all = said if len(device.without_slowdown()) == len(device.tenants) else ""
+    noted: dict[str, list[str]] = {}
     for t in () if sole and device.sharing.basis == "observed" else device.tenants:
         # What is said of all tenants is said above, once.
         notes = [full_stop(capital(visible(text, LONG))) for text in t.slowdown_notes if text not in reason_of_all]
         if notes:
-            blocks.append(Note(labels[t.tenant_id], " ".join(notes)))
+            noted.setdefault(" ".join(notes), []).append(labels[t.tenant_id])
+    blocks += [Note(fmt.names(names), text) for text, names in noted.items()]
     blocks += _tail_blocks(device, labels)
     figures = device.interference
     if figures is None:
