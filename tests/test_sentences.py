@@ -449,8 +449,8 @@ def test_the_headline_of_copies_does_not_call_best_what_a_row_beats(fixtures: Pa
     text = " ".join(replicas_text([advice]).split())
     # All copies are equal, and so are their caps.
     caps = f" ({best.percentages[0]} %)" if best.percentages else ""
-    said = caps if beaten else f"{caps} has most throughput"
-    assert f"{best.copies} x python3: {best.name}{said}: {best.throughput.value:.2f}x" in text
+    said = f"{caps} gives" if beaten else f"{caps} has most throughput:"
+    assert f"For {best.copies} x python3, {best.name}{said} {best.throughput.value:.2f}x" in text
     assert ("No configuration is forecast more than 3 % better" in text) == beaten
     # Beyond the knee the text names both numbers.
     assert advice.knee is not None

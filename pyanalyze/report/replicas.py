@@ -156,17 +156,16 @@ def _lead(advice: ReplicaAdvice) -> list[Block]:
     best = next((option for option in advice.options if option.recommended), None)
     if best is not None:
         caps = f" ({_caps(best)})" if best.percentages else ""
-        who = f"{_who(best.tenants)}: {visible(best.name, 60)}{caps}"
+        who = f"For {_who(best.tenants)}, {visible(best.name, 60)}{caps}"
         what = _BEST[advice.objective]
         said = f"{who} has {what}: {_times(best)} of one solo copy."
         if _outdone(advice, best):
             said = (
-                f"{who}: {_times(best)} of one solo copy. No configuration is forecast more than "
-                f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest within {fmt.percent(AS_GOOD, 0)} of "
-                "the best."
+                f"{who} gives {_times(best)} of one solo copy. No configuration is forecast more than "
+                f"{fmt.percent(AS_GOOD, 0)} better, and this is the simplest of those so good."
             )
         if not advice.certain:
-            said += " Others may in fact be better: intervals overlap."
+            said += " Intervals overlap, so others may be better."
         blocks.append(Para(said))
     elif advice.options:
         blocks.append(Para(_none_allowed(advice)))
@@ -241,12 +240,16 @@ def _knee(advice: ReplicaAdvice, knee: Knee, advised: int | None) -> str:
     return f"{said}: {fmt.counted(knee.copies, 'copy', 'copies')} ({visible(knee.name, 60)}) may be enough."
 
 
+#: Said of a change whose intervals overlap.
+_OPEN = "cannot tell"
+
+
 def _change(now: Estimate | None, then: Estimate | None) -> str:
     """How much longer something takes than now; where the intervals overlap that is not known."""
     if now is None or then is None:
         return fmt.UNKNOWN
     if now.low <= then.high and then.low <= now.high:
-        return "cannot tell"
+        return _OPEN
     ratio = then.value / now.value
     return f"{ratio:.2f}x slower" if ratio > 1 else f"{1 / ratio:.2f}x faster"
 
@@ -269,14 +272,22 @@ def _instead(advice: ReplicaAdvice) -> list[Block]:
         return []
     (other,) = plain
     then = {t.tenant_id: t for t in other.tenants}
-    each = []
+    each, open_ = [], []
     for tenant in current.tenants:
         one = then[tenant.tenant_id]
-        said = f"{visible(tenant.name, 40)} {_change(tenant.slowdown, one.slowdown)}"
+        changes = [_change(tenant.slowdown, one.slowdown)]
         if advice.latency_of is not None:
-            said += f" (p99 {_change(tenant.p99_ns, one.p99_ns)})"
-        each.append(said)
-    return [Para(f"{visible(other.name, 60)} instead of {visible(current.name, 60)}: {', '.join(each)}.")]
+            changes.append(_change(tenant.p99_ns, one.p99_ns))
+        name = visible(tenant.name, 40)
+        if set(changes) == {_OPEN}:
+            open_.append(name)
+        else:
+            each.append(f"{name} {changes[0]}{f' (p99 {changes[1]})' if len(changes) > 1 else ''}")
+    what = f"{visible(other.name, 60)} instead of {visible(current.name, 60)}"
+    said = [f"{what}: {', '.join(each)}."] if each else []
+    if open_:
+        said.append(f"Whether {what} is faster for {fmt.names(open_)}, the forecast cannot tell: intervals overlap.")
+    return [Para(" ".join(said))]
 
 
 def _units(advice: ReplicaAdvice) -> str:
@@ -323,12 +334,16 @@ def _trust(advice: ReplicaAdvice) -> list[Block]:
         "forbidden": "The replay of the recorded configuration misses the recorded run too far for a forecast",
         "not-possible": "The recorded configuration cannot be replayed, so these forecasts are not checked against it",
     }
+    # One recording has all that is missing for one reason.
+    lacking: dict[tuple[str, str], list[str]] = {}
+    for gap in advice.missing:
+        lacking.setdefault((gap.why, gap.how), []).append(visible(gap.what, 100))
     missing: list[Block] = [
         Note(
-            f"Not available: {visible(one.what, 100)}",
-            capital(visible(one.why, 300)) + (f"; to capture it: {one.how}" if one.how else ""),
+            f"Not available: {fmt.names(what)}",
+            capital(visible(why, 300)) + (f"; to capture it: {how}" if how else ""),
         )
-        for one in advice.missing
+        for (why, how), what in lacking.items()
     ]
     if not advice.options:
         # Nothing is forecast: how good other forecasts are says nothing.
@@ -391,12 +406,12 @@ def replicas_page(found: Sequence[ReplicaAdvice], title: str) -> Page:
             if len(names) > 1:
                 blocks.append(Para(f"Copies are of {' + '.join(names.values())}, in this order."))
             of = {"unit": f" of {_units(advice)}", "kernel": " of kernels, launch to end", None: ""}[advice.latency_of]
-            percentiles = "p50 and p99 are" if _has_p50(advice) else "p99 is"
+            percentiles, those = ("p50 and p99 are", "those") if _has_p50(advice) else ("p99 is", "that")
             blocks += _conditions(advice)
             blocks.append(
                 Para(
-                    "Modelled. Throughput is over that of one solo copy, 95 % intervals are in brackets"
-                    + (f"; {percentiles}{of}, of the slowest tenant." if of else ".")
+                    "Modelled, with 95 % intervals in brackets. Throughput is over that of one solo copy."
+                    + (f" {percentiles}{of}. Each row has {those} of its slowest tenant." if of else "")
                     + _front(advice)
                     + _not_recorded(advice)
                 )
