@@ -151,7 +151,7 @@ def keep(
         expected=f"modelled mean elapsed slowdown {now.antt:.2f}x now{as_what}{other}",
         bound=bound,
         why=f"{first}{_isolation(compared, verdict.mode)}. "
-        "Latency is not compared."
+        f"{'Latency is not compared.' if tail is None else 'This compares elapsed time alone.'}"
         f"{trust_text(compared)}{beside_text(now.contention)}",
         undo=None,
         wrong_if="the workloads, their load or the number of tenants change",
