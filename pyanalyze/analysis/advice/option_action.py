@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 #: Caps and instances change what `multiProcessorCount` says: the tenants of `fixtures/hardware/h100/mps-50-50-A-B`
 #: launch half as many blocks as without caps.
 _GRIDS = ". Units of work change if a program sizes its grids by the SMs that it sees"
-_UNDER_CAPS = ". From a recording under caps, the gain of all SMs is underestimated"
+_UNDER_CAPS = ". A recording under caps underestimates what kernels would take on all SMs"
 #: Where a gain is not certain and no tenant was recorded solo.
 _SOLO_FIRST = (
     f"# to check the forecast first, each tenant with no other one on the GPU: {recording(switches=False)}; then "

@@ -196,13 +196,16 @@ def _columns_text(device: Device) -> list[str]:
 
 def _causes_text(device: Device, known: Sequence[Tenant]) -> Iterator[str]:
     """What the columns of causes count, a sentence or two each."""
-    own = any(behind_own(tenant, cause) is not None for tenant in known for cause in BEHIND_OWN)
-    if own:
+    own = {cause for tenant in known for cause in BEHIND_OWN if behind_own(tenant, cause) is not None}
+    # Of slower execution such waits have a column of their own.
+    if own - {Cause.EXECUTION}:
         yield _ROOT_CAUSES
     if any((tenant.root_causes or tenant.causes).queue_other for tenant in known):  # type: ignore[union-attr]
         yield (
             "Behind others: kernels or copies of another tenant held up this operation, or the one at the head of its "
             "queue. The rest of queueing is waits behind work of its own."
+            if own
+            else "Queueing behind others is behind kernels or copies of other tenants; the rest is behind its own."
         )
     if any(tenant.causes is not None and tenant.causes.others is not None for tenant in known):
         yield _NOT_TOLD_APART
