@@ -462,5 +462,5 @@ def test_unknown_fairness_says_how_it_can_be_known(fixtures: Path) -> None:
     """One of the three tenants of the demo was not traced: fairness needs the slowdown of each."""
     done = run("check", "--min-jain", "0.9", fixtures / "demo-time-slicing.sqlite")
     assert done.returncode == 4
-    assert "kernels of app_c were not traced" in done.stdout
+    assert "Kernels of app_c were not traced" in done.stdout
     assert "to know: nsys profile -t cuda,nvtx" in done.stdout
