@@ -7,17 +7,21 @@ passes.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.impact import sole_tenant, untraced_share
+from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.results.sharing import most_likely
+from pyanalyze.results.switch_cost import switch_overhead
+from pyanalyze.tables.cut_exports import CUT_RECORDS
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.nearest import did_you_mean
@@ -311,22 +315,39 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         how = reasons[0].how if reasons else recording()
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most, how=how)
         return
-    value = switches.overhead_fraction if switches.count else 0.0
-    if value is None:
+    state = None if device.interference is None else device.interference.context_state
+    window_ns = None if device.window is None else device.window.end_ns - device.window.start_ns
+    cost = switch_overhead(switches, state, window_ns)
+    if cost is None:
         detail = "the cost of context switches is not known"
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
         return
+    status, how = _judged(cost.recorded, cost.most, most), ""
+    found, limit = _percents(cost.recorded, most)
     kind = {"gap": " (switch gaps)", "full": " (full switches)"}.get(switches.cost_kind or "", "")
-    found, limit = _percents(value, most)
-    detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed; limit {limit}"
-    status: Status = "passed" if value <= most else "failed"
-    if switches.dropped and status == "passed":
+    detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed"
+    if cost.most is None:
+        detail += "; how long saving and restoring take is not known"
+        how = _how_to_trace(device)
+    elif cost.most > cost.recorded:
+        high, beside = _percents(cost.most, most)
+        detail += f"; at most {high} with saving and restoring, inferred"
+        limit = max(limit, beside, key=len)
+    detail += f"; limit {limit}"
+    cut = device.missing_for("export_rows")
+    if status != "failed" and switches.dropped:
         # Lost records hide switches: what was counted is a lower bound.
-        status, detail = (
-            "inconclusive",
-            f"{detail}; {fmt.count(switches.dropped)} records were lost, so it may be higher",
-        )
-    yield Outcome("max_switch_overhead", device_title(device), status, detail, value, value, value, most)
+        status, how = "inconclusive", ""
+        detail += f"; {fmt.count(switches.dropped)} records were lost, so it may be higher"
+    elif status != "failed" and cut:
+        # Of the rest of the recording nothing is known.
+        status, how = "inconclusive", cut[0].how
+        detail += f"; {cut[0].why}"
+    how = how if status == "inconclusive" else ""
+    value = cost.recorded if cost.likely is None else cost.likely
+    yield Outcome(
+        "max_switch_overhead", device_title(device), status, detail, value, cost.recorded, cost.most, most, how
+    )
 
 
 def _fairness(device: Device, limits: Limits) -> Iterator[Outcome]:
@@ -390,10 +411,21 @@ def _memory(device: Device, limits: Limits) -> Iterator[Outcome]:
 
 def _data_loss(report: Report) -> Outcome:
     lost = [row for row in report.quality if row.severity in ("data-loss", "error") and row.count]
-    if not lost:
+    if lost:
+        names = ", ".join(f"{visible(row.name)} ({fmt.count(row.count)})" for row in lost)
+        return Outcome("no_data_loss", "captures", "failed", f"records were lost: {names}")
+    counted: Counter[str] = Counter()
+    for row in report.quality:
+        counted[row.name] += row.count
+    lacking = [f"{fmt.count(counted[name])} {what}" for name, what in CUT_RECORDS.items() if counted[name]]
+    # They may still be in the report of nsys: not known to be lost, and not there.
+    if lacking:
+        detail = f"the export was cut: it lacks {fmt.names(lacking)} that nsys collected"
+    elif any(capture.counters_cover_ns is not None for capture in report.captures):
+        detail = "the export was cut: its counter samples cover less than half of the recording"
+    else:
         return Outcome("no_data_loss", "captures", "passed", "no record is known to be lost")
-    names = ", ".join(f"{visible(row.name)} ({fmt.count(row.count)})" for row in lost)
-    return Outcome("no_data_loss", "captures", "failed", f"records were lost: {names}")
+    return Outcome("no_data_loss", "captures", "inconclusive", detail, how=HOW["whole_export"])
 
 
 def _changes(comparison: Comparison, most: float) -> Iterator[Outcome]:
@@ -432,6 +464,8 @@ _PARTS = {
     "min_jain": Part.INTERFERENCE,
     "min_sm_active": Part.OCCUPANCY,
     "max_change": Part.WORK,
+    # How long saving and restoring take is inferred with the slowdowns.
+    "max_switch_overhead": Part.INTERFERENCE,
 }
 
 

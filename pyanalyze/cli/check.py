@@ -58,12 +58,16 @@ class Fraction(click.ParamType[float]):
     "--max-slowdown", type=Number(), help="Of every traced tenant: the larger of elapsed and latency slowdown."
 )
 @click.option("--slowdown", type=Choice(("elapsed", "latency", "resident")), help="Check only this kind of slowdown.")
-@click.option("--max-switch-overhead", type=Fraction(), help="Cost of context switches over the window, such as 5%.")
+@click.option(
+    "--max-switch-overhead",
+    type=Fraction(),
+    help="Cost of context switches, saving and restoring included, over the window.",
+)
 @click.option("--min-jain", type=Fraction(), help="Fairness: Jain's index of 1 / slowdown.")
 @click.option("--min-sm-active", type=Fraction(), help="Mean share of active SMs (modelled).")
 @click.option("--max-memory", type=Fraction(), help="Peak of device memory, as a share of it (sampled).")
 @click.option("--max-change", type=Fraction(), help="Growth of the time per unit of work against --against.")
-@click.option("--no-data-loss", is_flag=True, help="No record is known to be lost.")
+@click.option("--no-data-loss", is_flag=True, help="No record is known to be lost or removed.")
 @click.option("--against", type=click.Path(path_type=Path, readable=False), help="Run to compare with.")
 @click.option(
     "--config",

@@ -34,7 +34,7 @@ class Limits:
     slowdown
         Look at one kind of slowdown only: ``elapsed``, ``latency`` or ``resident``.
     max_switch_overhead
-        Largest total cost of context switches, as a fraction of the window.
+        Largest total cost of context switches, saving and restoring included, as a fraction of the window.
     min_jain
         Least fairness (Jain's index of 1 / slowdown; 1 is fair).
     min_sm_active
@@ -44,7 +44,7 @@ class Limits:
     max_change
         Largest growth of the time per unit of work against another run, as a fraction; needs that run.
     no_data_loss
-        No record may be known to be lost.
+        No record may be known to be lost, or to be missing in the export.
     tenants
         Tenant name -> `max_slowdown` of that tenant; it must be there.
 

@@ -4,10 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
+
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["LEAST_COVERED", "sampled_spans_of_cut"]
+__all__ = ["CUT_RECORDS", "LEAST_COVERED", "sampled_spans_of_cut"]
+
+#: Counters of records that nsys collected and the export lacks, and what they count.
+CUT_RECORDS: Final = {
+    "export_cut": "CUDA events",
+    SWITCH_RECORDS_CUT: "context-switch records",
+    "counter_samples_cut": "counter samples",
+}
 
 #: Part of the recording that its records cover at least where no rows were removed. Counter samples nsys takes all the
 #: time: those of whole recordings of the corpus cover 0.94 and more, those of parts in `fixtures/hardware` up to 0.10.

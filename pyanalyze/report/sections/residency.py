@@ -10,7 +10,6 @@ from pyanalyze.report.sentences.co_run import busy_gaps_text, co_ran_word, most_
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.residency import (
-    inferred_switch,
     median_interval,
     of_intervals,
     too_few_intervals,
@@ -20,6 +19,7 @@ from pyanalyze.report.sentences.residency import (
 )
 from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.report.sentences.words import recorded_ns, share_of_residency
+from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_INTERVALS

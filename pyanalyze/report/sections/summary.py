@@ -11,7 +11,6 @@ from pyanalyze.report.sections.glossary import TITLE as BASES
 from pyanalyze.report.sentences.mode import agreement_note, likely_text, mode_clauses
 from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms
 from pyanalyze.report.sentences.residency import (
-    inferred_switch,
     median_interval,
     of_intervals,
     other_slice_ns,
@@ -22,6 +21,7 @@ from pyanalyze.report.sentences.samples import samples_text
 from pyanalyze.report.sentences.slowdown import KIND_WORDS, bound_text, slower_elapsed
 from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.results.labels import tenant_labels
+from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import Mode
 

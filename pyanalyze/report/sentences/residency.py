@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.report.sentences.words import share_of_residency, window_length_ns
-from pyanalyze.results.residency import SwitchPart
+from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import ENOUGH_INTERVALS, UNLIKE_INTERVALS, are_unlike
 
 if TYPE_CHECKING:
     from pyanalyze.results.report import Device
     from pyanalyze.results.residency import ResidencyTotals
+    from pyanalyze.results.switch_cost import InferredSwitch
 
 #: Medians of a sentence.
 _EACH_MEDIAN: Final = 3
@@ -69,31 +70,6 @@ def with_saving_text(inferred: InferredSwitch, device: Device) -> str:
     share, low, high = (fmt.percent(share_of_residency(one.total_ns, device)) for one in inferred.whole)
     between = "" if low == high else f", {low} to {high}"
     return f"{share} with saving and restoring (inferred{between})"
-
-
-class InferredSwitch(NamedTuple):
-    """Saving and restoring, and the full switch with it: most likely, at least, at most."""
-
-    state: tuple[SwitchPart, SwitchPart, SwitchPart]
-    whole: tuple[SwitchPart, SwitchPart, SwitchPart]
-
-
-def inferred_switch(device: Device) -> InferredSwitch | None:
-    """How long saving and restoring take, where kernels show what no record says; else None."""
-    switches = device.context_switches
-    state = None if device.interference is None else device.interference.context_state
-    if switches is None or switches.cost_kind == "full" or switches.gap is None or state is None:
-        return None
-    gap, count = switches.gap, switches.count
-
-    def of(gap_median_ns: int, gap_total_ns: int) -> tuple[SwitchPart, SwitchPart, SwitchPart]:
-        likely, least, most = (
-            SwitchPart(median_ns=gap_median_ns + state_ns, total_ns=gap_total_ns + count * state_ns)
-            for state_ns in (state.save_ns + state.restore_ns, state.low_ns, state.high_ns)
-        )
-        return likely, least, most
-
-    return InferredSwitch(of(0, 0), of(gap.median_ns, gap.total_ns))
 
 
 def other_slice_ns(device: Device) -> int | None:
