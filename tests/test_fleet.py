@@ -32,6 +32,7 @@ from pyanalyze.fleet.check import check_fleet
 from pyanalyze.fleet.executors import Processes
 from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
+from pyanalyze.fleet.overview import render_overview
 from pyanalyze.fleet.plan import CaptureProbe, Span, probe, shared_gpus, span
 from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
 from pyanalyze.results.check import Limits
@@ -41,7 +42,9 @@ from pyanalyze.results.report import Report
 def made_row(**known: Any) -> DeviceRow:
     plain = dict.fromkeys(DeviceRow.model_fields)
     usual = {"group": "g", "job": "g", "captures": 1, "device_id": 0, "mode": "mps", "confidence": 0.9}
-    return DeviceRow(**{**plain, **usual, "basis": "observed", "tenants": 2, "lost_records": 0, **known})
+    return DeviceRow(
+        **{**plain, **usual, "basis": "observed", "tenants": 2, "lost_records": 0, "export_cut": False, **known}
+    )
 
 
 HOUR_NS = 3_600_000_000_000
@@ -479,7 +482,7 @@ def test_what_stands_out() -> None:
     # Deviations from the middle 1.5: .5 .4 .3 .2 .1 0 .1 .2 .3 .4 7.5 0; their median is 0.25.
     assert spread.outlier_above == pytest.approx(1.5 + 3 * 1.4826 * 0.25)
     assert [(one.group, one.why) for one in summary.attention] == [("wrong", ["configured"]), ("slow", ["slowdown"])]
-    assert "1 of 1 does not match its configuration" in summary.line
+    assert "1 of 13 has a known configuration: it does not match" in summary.line
 
 
 def test_progress_says_how_fast_and_how_long(capsys: pytest.CaptureFixture[str]) -> None:
@@ -689,13 +692,64 @@ def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) ->
 def test_a_bound_is_not_printed_as_what_was_measured() -> None:
     said = {
         (None, None, None, None): "slowdown not known",
-        (1.9, 1.0, 1.9, 1): "largest slowdown at most 1.90x (n=1)",
-        (1.1, 1.1, None, 10): "largest slowdown at least 1.10x (n=10)",
-        (2.04, None, None, 1): "largest slowdown 2.04x (n=1)",
-        (2.0, 1.9, 2.1, 30): "largest slowdown 2.00x (n=30)",
-        (2.0, 2.0, 2.0, 30): "largest slowdown 2.00x (n=30)",
+        (1.9, 1.0, 1.9, 1): "latency at most 1.90x of kit (pid 7), inferred (n = 1); elapsed 1.00x",
+        (1.1, 1.1, None, 10): "latency at least 1.10x of kit (pid 7), inferred (n = 10); elapsed 1.00x",
+        (2.04, None, None, 1): "latency 2.04x of kit (pid 7), inferred (n = 1); elapsed 1.00x",
+        (2.0, 1.9, 2.1, 30): "latency 2.00x of kit (pid 7), inferred (95 % CI 1.90-2.10, n = 30); elapsed 1.00x",
+        (2.0, 2.0, 2.0, 30): "latency 2.00x of kit (pid 7), inferred (n = 30); elapsed 1.00x",
     }
-    assert {row: worst_words(*row) for row in said} == said
+    names = ("worst_slowdown", "worst_slowdown_low", "worst_slowdown_high", "worst_slowdown_n")
+    whose = {
+        "worst_slowdown_kind": "latency",
+        "worst_slowdown_other": 1.0,
+        "worst_slowdown_basis": "inferred",
+        "worst_slowdown_tenant": "kit (pid 7)",
+    }
+    found = {row: worst_words(made_row(**dict(zip(names, row, strict=True)), **whose)) for row in said}
+    assert found == said
+
+
+def part_of(row: DeviceRow) -> GroupPart:
+    return GroupPart(name=row.group, job=row.group, report="r", page="p", captures=[], shared_gpus=[], devices=[row])
+
+
+def test_devices_without_a_configuration_match_nothing() -> None:
+    """Of three devices one has a known configuration, and matches it."""
+    rows = [made_row(group="a"), made_row(group="b"), made_row(group="c", configured="mps", agrees=True)]
+    line = summarise("0", [part_of(row) for row in rows], [], []).line
+    assert "1 of 3 has a known configuration: it matches;" in line
+
+
+def test_a_few_slowdowns_have_no_percentiles() -> None:
+    """1.0 and 2.12 of three shared devices; of 19 the high percentiles are their largest, of 20 p90 is the 18th."""
+    few = [made_row(group="a", worst_slowdown=1.0), made_row(group="b", worst_slowdown=2.12), made_row(group="c")]
+    summary = summarise("0", [part_of(row) for row in few], [], [])
+    assert "largest slowdown of 2 of 3 shared devices: 1.00x to 2.12x" in summary.line
+    page = render_overview(summary)
+    assert ">Smallest<" in page
+    assert not {">p50<", ">p90<", ">p99<"} & set(re.findall(r">[^<>]+<", page))
+    many = [part_of(made_row(group=f"g{n:02}", worst_slowdown=1 + n / 100)) for n in range(1, 21)]
+    assert summarise("0", many[:19], [], []).slowdown.p90 is None
+    assert summarise("0", many, [], []).slowdown.p90 == pytest.approx(1.18)
+
+
+@kept
+def test_a_fleet_says_how_much_of_a_recording_an_export_holds(tmp_path: Path) -> None:
+    """`DIAGNOSTIC_EVENT` of this export says 1 740 switch records and 7 356 CUDA events; it has 320 and 1 316."""
+    capture = Path(__file__).parent.parent / "fixtures/hardware/h200/slices-paced-B.sqlite"
+    out = tmp_path / "out"
+    fleet = analyse(capture, out, workers=1)
+    (row,) = fleet.rows
+    assert row.export_cut
+    assert row.switch_records_held == pytest.approx(320 / 1740)
+    assert row.cuda_events_held == pytest.approx(1316 / 7356)
+    (cells,) = csv.DictReader((out / "fleet.csv").read_text().splitlines())
+    assert cells["export_cut"] == "true"
+    assert "18 % of CUDA events, 18 % of switch records" in (out / "index.html").read_text()
+    assert "pyanalyze_gpu_export_cut{" in (out / "fleet.prom").read_text()
+    # Both tenants are called kit: the name alone says nothing.
+    assert row.worst_slowdown_tenant is not None
+    assert row.worst_slowdown_tenant.startswith("kit (pid ")
 
 
 def test_who_is_not_known_may_be_the_worst() -> None:
@@ -707,7 +761,8 @@ def test_who_is_not_known_may_be_the_worst() -> None:
         )
         kinds = {"elapsed": estimate, "latency": estimate}
         busy = 5 if traced else None
-        return {"tenant_id": number, "name": f"t{number}", "served_by": server, "busy_ns": busy, "slowdown": kinds}
+        ids = {"tenant_id": number, "name": f"t{number}", "pid": number, "host_pid": None, "served_by": server}
+        return {**ids, "busy_ns": busy, "slowdown": kinds}
 
     server = tenant(0, None, traced=False)
     assert _worst([server, tenant(1, 1.0, 0), tenant(2, None, 0)]) == {}, "at least 1.00 is no figure"

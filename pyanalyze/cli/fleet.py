@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from pyanalyze.fleet import Fleet
+    from pyanalyze.fleet.summary import DeviceRow
 
 _F = Any
 
@@ -133,35 +134,43 @@ def rate(done: int, total: int, seconds: float) -> str:
     return f" ({rate:.1f}/s, {words} left)" if rate >= 1 else f" ({1 / rate:.1f} s each, {words} left)"
 
 
-def worst_words(value: float | None, low: float | None, high: float | None, n: int | None) -> str:
-    """The largest slowdown of a GPU in words; a value that is its own bound says so.
+def worst_words(row: DeviceRow) -> str:
+    """The largest slowdown of a GPU: which kind, of whom, how it is known; a value that is its own bound says so."""
+    from pyanalyze.text.escape import visible
 
-    Examples
-    --------
-    >>> worst_words(1.9, 1.0, 1.9, 1), worst_words(1.1, 1.1, None, 10)
-    ('largest slowdown at most 1.90x (n=1)', 'largest slowdown at least 1.10x (n=10)')
-    """
+    value, low, high = row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high
     if value is None:
         return "slowdown not known"
     bound = "at least " if low == value and high is None else "at most " if high == value and low != value else ""
-    return f"largest slowdown {bound}{value:.2f}x (n={n})"
+    between = "" if bound or low is None or high is None or low == high else f"{fmt.interval(low, high)}, "
+    kind = row.worst_slowdown_kind or "slowdown"
+    whose = "" if row.worst_slowdown_tenant is None else f" of {visible(row.worst_slowdown_tenant, limit=None)}"
+    known = "" if row.worst_slowdown_basis is None else f", {row.worst_slowdown_basis}"
+    said = f"{kind} {bound}{fmt.ratio(value)}{whose}{known} ({between}n = {row.worst_slowdown_n})"
+    if row.worst_slowdown_kind is None:
+        return said
+    other = "latency" if row.worst_slowdown_kind == "elapsed" else "elapsed"
+    told = "not known" if row.worst_slowdown_other is None else fmt.ratio(row.worst_slowdown_other)
+    return f"{said}; {other} {told}"
 
 
 def _table(fleet: Fleet) -> str:
+    from pyanalyze.fleet.summary import reasons
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import unless
 
     lines = []
-    attention = {(one.group, one.device_id): one.detail for one in fleet.summary.attention}
+    attention = {(one.group, one.device_id) for one in fleet.summary.attention}
     shown = sorted(fleet.rows, key=lambda row: (row.group, row.device_id) not in attention)
     for row in shown[:_MOST_LINES]:
-        worst = worst_words(row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high, row.worst_slowdown_n)
-        detail = attention.get((row.group, row.device_id))
+        # The slowdown stands there already.
+        why = [words for reason, words in reasons(row, fleet.summary.slowdown).items() if reason != "slowdown"]
+        if row.export_cut:
+            why.append("the export lacks records that nsys collected")
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
             f"({row.confidence:.2f}, {row.basis}){unless(row.condition, row.mode)}; "
-            f"{fmt.counted(row.tenants, 'tenant')}, {worst}"
-            f"{'; ' + visible(detail, limit=None) if detail else ''}"
+            f"{'; '.join([fmt.counted(row.tenants, 'tenant'), worst_words(row), *map(visible, why)])}"
         )
     if len(shown) > _MOST_LINES:
         lines.append(f"... and {len(shown) - _MOST_LINES:,} more, outliers first: see index.html")

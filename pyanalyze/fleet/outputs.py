@@ -28,9 +28,11 @@ DEVICE_COLUMNS: dict[str, str] = {
     "group": _TEXT, "job": _TEXT, "host": _TEXT, "captures": _WHOLE, "start_utc_ns": _WHOLE, "end_utc_ns": _WHOLE,
     "device_id": _WHOLE, "uuid": _TEXT, "gpu_uuid": _TEXT, "name": _TEXT, "mode": _TEXT, "confidence": _REAL,
     "basis": _TEXT, "condition": _TEXT, "configured": _TEXT, "agrees": _TRUTH, "tenants": _WHOLE,
-    "switches": _WHOLE, "switch_overhead_fraction": _REAL, "worst_slowdown": _REAL, "worst_slowdown_low": _REAL,
+    "switches": _WHOLE, "switch_overhead_fraction": _REAL, "switch_overhead_high": _REAL, "worst_slowdown": _REAL,
+    "worst_slowdown_kind": _TEXT, "worst_slowdown_other": _REAL, "worst_slowdown_low": _REAL,
     "worst_slowdown_high": _REAL, "worst_slowdown_n": _WHOLE, "worst_slowdown_basis": _TEXT,
     "worst_slowdown_tenant": _TEXT, "sm_active": _REAL, "memory_peak_fraction": _REAL, "lost_records": _WHOLE,
+    "export_cut": _TRUTH, "cuda_events_held": _REAL, "switch_records_held": _REAL,
 }  # fmt: skip
 
 #: Every table of the dataset with its columns. Types never depend on the values.
@@ -183,10 +185,12 @@ def fleet_csv(rows: Iterable[DeviceRow]) -> str:
 _GAUGES: tuple[tuple[str, str], ...] = (
     ("pyanalyze_gpu_mode", "1 for the observed sharing mode of a device, with the configured mode."),
     ("pyanalyze_gpu_configured_not_observed", "1: the configured mode differs from the observed one, 0: it matches."),
-    ("pyanalyze_gpu_mode_confidence", "Calibrated probability of the observed mode."),
+    ("pyanalyze_gpu_mode_confidence", "How often such verdicts were right on simulated recordings."),
     ("pyanalyze_gpu_worst_slowdown_ratio", "Largest slowdown of a tenant of the device; 1 is none."),
-    ("pyanalyze_gpu_switch_overhead_ratio", "Cost of context switches over the window."),
+    ("pyanalyze_gpu_switch_overhead_ratio", "Cost of context switches over the window, as recorded; at least this."),
+    ("pyanalyze_gpu_switch_overhead_high_ratio", "The same with saving and restoring, upper end, inferred."),
     ("pyanalyze_gpu_lost_records", "Data-quality counters that mean lost records in the group."),
+    ("pyanalyze_gpu_export_cut", "1: exports of the group lack records that nsys collected, 0: not known to."),
     ("pyanalyze_gpu_observed_timestamp_seconds", "Last activity on the device, UTC."),
     ("pyanalyze_fleet_groups", "Groups of captures that were analysed."),
     ("pyanalyze_fleet_failed_captures", "Captures without a result."),
@@ -217,7 +221,9 @@ def openmetrics(summary: FleetSummary) -> str:
             "mode_confidence": row.confidence,
             "worst_slowdown_ratio": row.worst_slowdown,
             "switch_overhead_ratio": row.switch_overhead_fraction,
+            "switch_overhead_high_ratio": row.switch_overhead_high,
             "lost_records": row.lost_records,
+            "export_cut": int(row.export_cut),
             "observed_timestamp_seconds": None if row.end_utc_ns is None else int(row.end_utc_ns) // 1_000_000_000,
         }
         for name, value in values.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.fleet.summary import LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
+from pyanalyze.fleet.summary import FEWEST_FOR_MEDIAN, LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -239,14 +239,15 @@ def _slowdowns(summary: FleetSummary) -> Section:
     if not found.n:
         text = "No slowdown of a shared device is known."
         return Section("slowdown", "Distribution of slowdowns", (Para(text, "muted"),) if summary.rows() else ())
-    facts = Facts(
-        (
-            Fact("In the middle", fmt.ratio(found.median), f"of {fmt.count(found.n)} shared devices"),
-            Fact("p90", fmt.ratio(found.p90)),
-            Fact("99 of 100 below", fmt.ratio(found.p99)),
-            Fact("At most", fmt.ratio(found.max)),
-        )
-    )
+    of = f"of {fmt.count(found.n)} of {fmt.counted(found.n + found.unknown, 'shared device')}"
+    if found.n < FEWEST_FOR_MEDIAN:
+        told = [Fact("Smallest", fmt.ratio(found.min), of), Fact("Largest", fmt.ratio(found.max))]
+    else:
+        told = [Fact("p50", fmt.ratio(found.median), of)]
+        high = (("p90", found.p90), ("p99", found.p99))
+        told += [Fact(name, fmt.ratio(value)) for name, value in high if value is not None]
+        told.append(Fact("Largest", fmt.ratio(found.max)))
+    facts = Facts(tuple(told))
     caption = (
         f"The larger of elapsed and latency slowdown of the slowest tenant, for devices with several tenants. The "
         f"line marks outliers: three scaled median deviations above the median, and at least "
@@ -271,7 +272,8 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
             Cell(row.configured or fmt.UNKNOWN, tone="bad" if row.agrees is False else "plain"),
             Cell(fmt.count(row.tenants)),
             _slowdown(row),
-            Cell(fmt.percent(row.switch_overhead_fraction)),
+            _switch_cost(row),
+            _held(row),
         )
         for row in ordered[:MAX_ROWS]
     )
@@ -285,6 +287,7 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
         Column("Tenants", "", True),
         Column("Largest slowdown", "", True),
         Column("Switch cost", "of the window", True),
+        Column("Export holds", "of what nsys collected", True),
     )
     blocks: list[Block] = [Table(columns, rows)] if rows else []
     if len(ordered) > MAX_ROWS:
@@ -294,6 +297,23 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
     if idle:
         blocks.append(Fold(f"Groups without activity on any GPU ({len(idle)})", (_idle(idle),)))
     return Section("devices", "All devices, outliers first", tuple(blocks))
+
+
+def _switch_cost(row: DeviceRow) -> Cell:
+    """What context switches cost: as recorded, and at most with saving and restoring."""
+    recorded, high = row.switch_overhead_fraction, row.switch_overhead_high
+    if recorded is None or high is None or high <= recorded:
+        return Cell(fmt.percent(recorded))
+    return Cell(fmt.percent(recorded), note=f"at most {fmt.percent(high)} with saving and restoring")
+
+
+def _held(row: DeviceRow) -> Cell:
+    """How much of what nsys collected the exports hold."""
+    kinds = (("CUDA events", row.cuda_events_held), ("switch records", row.switch_records_held))
+    told = [f"{fmt.percent(held, 0)} of {what}" for what, held in kinds if held is not None]
+    if not row.export_cut:
+        return Cell("nothing is known to be missing", tone="muted")
+    return Cell(", ".join(told) or "a part", tone="bad")
 
 
 def _when(row: DeviceRow) -> str:

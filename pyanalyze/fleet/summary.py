@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
+from pyanalyze.results.interference import ContextState
 from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
+from pyanalyze.results.residency import ContextSwitches
+from pyanalyze.results.switch_cost import switch_overhead
+from pyanalyze.tables.cut_exports import CUT_RECORDS
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import ratio
-from pyanalyze.text.visible import json_text
-from pyanalyze.vocabulary import Basis, Condition, Mode, is_slowed
+from pyanalyze.text.visible import json_text, program, told_apart
+from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, ENOUGH_INTERVALS, Basis, Condition, Mode, is_slowed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -27,9 +31,11 @@ __all__ = [
     "FailurePart",
     "FleetSummary",
     "GroupPart",
+    "agreement_text",
     "device_rows",
     "fleet_schema",
     "jobs_of",
+    "reasons",
     "summarise",
 ]
 
@@ -39,6 +45,11 @@ HIGH_OVERHEAD = 0.05
 LEAST_OUTLIER = 1.5
 #: Fewer slowdowns than this have no distribution to stand out of; above it, this many (scaled) median deviations do.
 _ENOUGH, _DEVIATIONS = 8, 3.0
+
+#: Of fewer devices no median is told: half of the sum of two is the slowdown of none.
+FEWEST_FOR_MEDIAN: Final = ENOUGH_INTERVALS
+#: Kinds of slowdown that a user of a tenant notices.
+_KINDS: Final = ("elapsed", "latency")
 
 Why = Literal["configured", "slowdown", "switches", "undetermined", "data-loss"]
 
@@ -57,9 +68,11 @@ class DeviceRow(Result):
     device_id: int = Field(description="Id inside the group's report.")
     uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
     gpu_uuid: Text | None = Field(description="UUID of the board.")
-    name: Text | None = Field(description="Product name. Hostile text.")
+    name: Text | None = Field(description="Product name. Foreign text.")
     mode: Mode = Field(description="Observed sharing mode.")
-    confidence: Fraction = Field(description="Calibrated probability of it.")
+    confidence: Fraction = Field(
+        description="Calibrated probability of it: how often such verdicts were right on simulated recordings."
+    )
     basis: Basis = Field(description="How it is known.")
     condition: Condition | None = Field(description="Other processes that nothing excludes; null: none.")
     configured: Mode | None = Field(description="Configured mode; null: not known.")
@@ -68,16 +81,32 @@ class DeviceRow(Result):
     )
     tenants: int = Field(description="Number of tenants.")
     switches: int | None = Field(description="Context switches; null: no switch records.")
-    switch_overhead_fraction: Number = Field(description="Their cost over the window.")
+    switch_overhead_fraction: Number = Field(
+        description="Their cost over the window as recorded: of switch gaps, or of full switches; at least so much."
+    )
+    switch_overhead_high: Number = Field(
+        description="With saving and restoring, upper end, inferred from kernels; of full switches as recorded. Null: "
+        "not known."
+    )
     worst_slowdown: Number = Field(description="Of its tenants: the larger of elapsed and latency; 1 is none.")
+    worst_slowdown_kind: Literal["elapsed", "latency"] | None = Field(description="Which of the two it is.")
+    worst_slowdown_other: Number = Field(description="The other one of the same tenant; null: not known.")
     worst_slowdown_low: Number = Field(description="Lower end of its interval or bounds.")
     worst_slowdown_high: Number = Field(description="Upper end of its interval or bounds.")
     worst_slowdown_n: int | None = Field(description="Units of work compared.")
     worst_slowdown_basis: Basis | None = Field(description="How it is known.")
-    worst_slowdown_tenant: Text | None = Field(description="The slowest tenant. Hostile text.")
+    worst_slowdown_tenant: Text | None = Field(
+        description="The slowest tenant, with its pid where several have its name. Foreign text."
+    )
     sm_active: Number = Field(description="Mean fraction of SMs with work; modelled.")
     memory_peak_fraction: Number = Field(description="Peak of device memory over all of it; sampled.")
     lost_records: int = Field(ge=0, description="Data-quality counters that mean lost records of the group.")
+    export_cut: bool = Field(description="Exports of the group lack records that nsys collected.")
+    cuda_events_held: Fraction | None = Field(
+        description="Fraction of the CUDA events that nsys collected which the exports of the group hold. Null: nsys "
+        "does not say that it collected more."
+    )
+    switch_records_held: Fraction | None = Field(description="The same of context-switch records.")
 
 
 class CapturePart(Result):
@@ -129,9 +158,10 @@ class Distribution(Result):
 
     n: int = Field(ge=0, description="Devices with a known slowdown.")
     unknown: int = Field(ge=0, description="Devices with several tenants and no known slowdown.")
+    min: Number = Field(description="The smallest.")
     median: Number = Field(description="p50.")
-    p90: Number = Field(description="p90.")
-    p99: Number = Field(description="p99.")
+    p90: Number = Field(description=f"p90; null: of fewer than {ENOUGH_FOR_TAIL}.")
+    p99: Number = Field(description=f"p99; null: of fewer than {ENOUGH_FOR_TAIL}.")
     max: Number = Field(description="The largest.")
     outlier_above: Number = Field(description="Outliers are above it.")
 
@@ -190,6 +220,10 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         "host": host,
         "captures": max(1, len(report["captures"])),
         "lost_records": lost,
+        "export_cut": any(row["name"] in CUT_RECORDS and row["count"] for row in report["quality"])
+        or any(capture["counters_cover_ns"] is not None for capture in report["captures"]),
+        "cuda_events_held": _held(report["captures"], "cuda_events"),
+        "switch_records_held": _held(report["captures"], "switch_records"),
     }
     blank = dict.fromkeys(name for name in DeviceRow.model_fields if name not in every)
     origin = report["clock"]["origin_utc_ns"]
@@ -207,6 +241,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
             tenants=_counted(device["tenants"]),
             switches=switches.get("count"),
             switch_overhead_fraction=switches.get("overhead_fraction"),
+            switch_overhead_high=_overhead_high(device),
             sm_active=((device["occupancy"] or {}).get("sm_active") or {}).get("value"),
         )
         if memory.get("total_bytes") and memory.get("peak_bytes") is not None:
@@ -214,6 +249,26 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         row.update(_worst(device["tenants"]))
         rows.append(DeviceRow(**row))
     return rows
+
+
+def _held(captures: Iterable[Mapping[str, Any]], kind: str) -> float | None:
+    """Which part of the records that nsys collected the exports that lack some hold."""
+    cut = [capture[kind] for capture in captures if capture[kind] is not None]
+    # As `fleet.json` has it: read again, it is the same.
+    return rounded(sum(one["held"] for one in cut) / sum(one["collected"] for one in cut)) if cut else None
+
+
+def _overhead_high(device: Mapping[str, Any]) -> float | None:
+    """The upper end of what context switches cost, with saving and restoring."""
+    if device["context_switches"] is None:
+        return None
+    state, window = (device["interference"] or {}).get("context_state"), device["window"]
+    cost = switch_overhead(
+        ContextSwitches.model_validate(device["context_switches"]),
+        None if state is None else ContextState.model_validate(state),
+        None if window is None else window["end_ns"] - window["start_ns"],
+    )
+    return None if cost is None else rounded(cost.most)
 
 
 def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:
@@ -225,22 +280,30 @@ def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:
 def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The largest of elapsed and latency slowdowns: either one is what a user of that tenant noticed."""
     found = [
-        (tenant["slowdown"][kind], tenant["name"])
+        (tenant["slowdown"][kind], kind, tenant)
         for tenant in tenants
-        for kind in ("elapsed", "latency")
+        for kind in _KINDS
         if tenant["slowdown"][kind] is not None
     ]
     if not found:
         return {}
     # One that is shown before one that may be chance, as in the report.
-    estimate, tenant = max(found, key=lambda pair: (_shown(pair[0]), pair[0]["value"]))
+    estimate, kind, tenant = max(found, key=lambda one: (_shown(one[0]), one[0]["value"]))
     parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
     if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
         # The one that is not known may be the worst: what is known is a lower bound, and says nothing if it is none.
         if not _shown(estimate):
             return {}
         parts["worst_slowdown_high"] = None
-    return {"worst_slowdown": estimate["value"], **parts, "worst_slowdown_tenant": tenant}
+    other = tenant["slowdown"][next(one for one in _KINDS if one != kind)]
+    labels = told_apart((t["tenant_id"], program(t["name"]) or "unnamed", t["pid"], t["host_pid"]) for t in tenants)
+    return {
+        "worst_slowdown": estimate["value"],
+        **parts,
+        "worst_slowdown_kind": kind,
+        "worst_slowdown_other": None if other is None else other["value"],
+        "worst_slowdown_tenant": labels[tenant["tenant_id"]],
+    }
 
 
 def _shown(estimate: Mapping[str, Any]) -> bool:
@@ -321,10 +384,8 @@ def summarise(
     parts = [
         f"{_many(gpus, 'GPU')}{where} in {_many(captures, 'capture')}{times}: "
         + (", ".join(f"{mode} {n}" for mode, n in counted.items()) or "no activity on any GPU"),
-        _agreement_text(agreement["disagree"], known) if known else "configured modes not known",
-        f"largest slowdown per device: median {ratio(slowdown.median)}, maximum {ratio(slowdown.max)}"
-        if slowdown.n
-        else "slowdown not known",
+        agreement_text(agreement["disagree"], known, len(rows)) if known else "configured modes not known",
+        _slowdown_text(slowdown) if slowdown.n else "slowdown not known",
         f"{_many(len(attention), 'device')} need{'s' if len(attention) == 1 else ''} attention",
     ]
     if failures:
@@ -344,12 +405,37 @@ def summarise(
     )
 
 
-def _agreement_text(mismatches: int, known: int) -> str:
-    """Such as `All 11 match their configuration`."""
+def agreement_text(mismatches: int, known: int, devices: int) -> str:
+    """Compare what was configured with what was observed, of devices whose configuration is known.
+
+    Examples
+    --------
+    >>> agreement_text(0, 11, 11), agreement_text(1, 11, 11)
+    ('all 11 match their configuration', '1 of 11 does not match its configuration')
+    >>> agreement_text(0, 2, 7), agreement_text(1, 2, 7)
+    ('2 of 7 have a known configuration: both match', '2 of 7 have a known configuration: 1 does not match')
+    """
+    if known < devices:
+        has = "has" if known == 1 else "have"
+        match = "it matches" if known == 1 else "both match" if known == 2 else f"all {known} match"
+        if mismatches:
+            does = "does" if mismatches == 1 else "do"
+            match = f"{'it' if known == 1 else mismatches} {does} not match"
+        return f"{known} of {devices} {has} a known configuration: {match}"
     if not mismatches:
         return "it matches its configuration" if known == 1 else f"all {known} match their configuration"
     verb, whose = ("does", "its") if mismatches == 1 else ("do", "their")
     return f"{mismatches} of {known} {verb} not match {whose} configuration"
+
+
+def _slowdown_text(slowdown: Distribution) -> str:
+    """The largest slowdowns of devices; of a few, which have no percentiles, from the smallest to the largest."""
+    shared = slowdown.n + slowdown.unknown
+    of = f"largest slowdown of {slowdown.n} of {_many(shared, 'shared device')}"
+    if slowdown.n < FEWEST_FOR_MEDIAN:
+        low, high = ratio(slowdown.min), ratio(slowdown.max)
+        return f"{of}: {low if low == high else f'{low} to {high}'}"
+    return f"{of}: median {ratio(slowdown.median)}, maximum {ratio(slowdown.max)}"
 
 
 def _many(n: int, what: str) -> str:
@@ -368,9 +454,11 @@ def _distribution(rows: Iterable[DeviceRow]) -> Distribution:
     return Distribution(
         n=len(known),
         unknown=len(shared) - len(known),
+        min=known[0] if known else None,
         median=statistics.median(known) if known else None,
-        p90=quantile(known, 0.9),
-        p99=quantile(known, 0.99),
+        # The high percentiles of a few are their largest.
+        p90=quantile(known, 0.9) if len(known) >= ENOUGH_FOR_TAIL else None,
+        p99=quantile(known, 0.99) if len(known) >= ENOUGH_FOR_TAIL else None,
         max=known[-1] if known else None,
         outlier_above=above,
     )
@@ -390,24 +478,31 @@ def quantile(ordered: Sequence[float], part: float) -> float | None:
     return ordered[max(0, rank - 1)]
 
 
+def reasons(row: DeviceRow, slowdown: Distribution) -> dict[Why, str]:
+    """Why somebody should look at a device, each reason in words; empty: nothing stands out."""
+    why: dict[Why, str] = {}
+    if row.agrees is False:
+        why["configured"] = f"configured {row.configured}, {row.basis} {row.mode}"
+    # What may be no more than chance or a bound is no outlier.
+    low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
+    if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:
+        middle = "" if slowdown.n < _ENOUGH else f" (fleet median {ratio(slowdown.median)})"
+        kind = "" if row.worst_slowdown_kind is None else f"{row.worst_slowdown_kind} "
+        why["slowdown"] = f"{kind}slowdown of {row.worst_slowdown_tenant}: {ratio(row.worst_slowdown)}{middle}"
+    if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
+        why["switches"] = f"context switches cost {fmt.percent(row.switch_overhead_fraction)} of the time"
+    if row.mode == Mode.UNDETERMINED and row.tenants:
+        why["undetermined"] = "sharing mode not known"
+    if row.lost_records:
+        why["data-loss"] = f"records lost ({row.lost_records})"
+    return why
+
+
 def _attention(rows: Iterable[DeviceRow], slowdown: Distribution) -> list[Attention]:
     found: list[tuple[tuple[int, float, str, int], Attention]] = []
     order: tuple[Why, ...] = ("configured", "slowdown", "switches", "undetermined", "data-loss")
     for row in rows:
-        why: dict[Why, str] = {}
-        if row.agrees is False:
-            why["configured"] = f"configured {row.configured}, {row.basis} {row.mode}"
-        # What may be no more than chance or a bound is no outlier.
-        low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
-        if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:
-            middle = "" if slowdown.n < _ENOUGH else f" (fleet median {ratio(slowdown.median)})"
-            why["slowdown"] = f"slowdown of {row.worst_slowdown_tenant}: {ratio(row.worst_slowdown)}{middle}"
-        if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
-            why["switches"] = f"context switches cost {fmt.percent(row.switch_overhead_fraction)} of the time"
-        if row.mode == Mode.UNDETERMINED and row.tenants:
-            why["undetermined"] = "sharing mode not known"
-        if row.lost_records:
-            why["data-loss"] = f"records lost ({row.lost_records})"
+        why = reasons(row, slowdown)
         if why:
             one = Attention(group=row.group, device_id=row.device_id, why=list(why), detail="; ".join(why.values()))
             grave = min(order.index(key) for key in why)
