@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import datetime as dt
 import io
 import json
 import re
@@ -54,7 +55,40 @@ def test_what_was_traced_and_did_not_occur_needs_no_switch(fixtures: Path, tmp_p
     nodes = changed(
         demo, tmp_path / "nodes.sqlite", "UPDATE META_DATA_CAPTURE SET value = 'Node' WHERE name LIKE '%GRAPH%:MODE'"
     )
-    assert "capture with: -t cuda --cuda-graph-trace=graph" in sources(nodes)["graph_launches"]
+    # Traced as a whole, their kernels would be lost.
+    assert sources(nodes)["graph_launches"].split(maxsplit=1) == [
+        "absent",
+        "no graph was traced as a whole: kernels of graphs are among the kernels",
+    ]
+
+
+def test_kernels_of_graphs_are_not_given_up(hardware: Path) -> None:
+    """Of 14 515 kernels of this export 13 911 have a graph node: graphs were traced node by node."""
+    capture = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    with closing(sqlite3.connect(capture)) as db:
+        (nodes,) = db.execute("SELECT count(graphNodeId) FROM CUPTI_ACTIVITY_KIND_KERNEL").fetchone()
+    assert nodes == 13_911
+    assert "--cuda-graph-trace" not in sources(capture)["graph_launches"]
+
+
+def test_messages_of_nsys_are_whole(hardware: Path) -> None:
+    """Cut in the middle, two of its messages made a false one, and the driver was not among them."""
+    said = run("info", hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite").stdout
+    assert (
+        "no CUDA events of a process: 28; no NVTX events of a process: 28; this nsys does not support the driver"
+        in said
+    )
+
+
+def test_the_length_and_start_of_a_recording_are_told(hardware: Path) -> None:
+    """By `ANALYSIS_DETAILS` and `TARGET_INFO_SESSION_START_TIME` of the export."""
+    capture = hardware.parent / "h200" / "torch-slices-jax_train-decode.sqlite"
+    with closing(sqlite3.connect(capture)) as db:
+        (length_ns,) = db.execute("SELECT duration FROM ANALYSIS_DETAILS").fetchone()
+        (origin_ns,) = db.execute("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME").fetchone()
+    began = dt.datetime.fromtimestamp(origin_ns // 10**9, dt.UTC)
+    (line,) = (line for line in run("info", capture).stdout.splitlines() if line.startswith("  recording: "))
+    assert line.startswith(f"  recording: {length_ns / 1e9:.3f} s from {began:%Y-%m-%d %H:%M:%S}.")
 
 
 def test_where_nsys_says_that_nothing_of_cuda_ran_no_switch_brings_it(fixtures: Path, tmp_path: Path) -> None:

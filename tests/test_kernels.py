@@ -114,6 +114,7 @@ def test_rows_without_name_or_interval_are_told(tmp_path: Path, capsys: pytest.C
     connection.close()
     said = shown(capsys, path)
     assert "2 kernels of 2 names, 40 ns as recorded" in said
+    assert "as recorded; all processes added up: a row may mix tenants, share is of that sum" in said
     assert "(no name in the export)" in said
     assert "bad_interval x1: kernels" in said
     assert "name_missing x1: kernels.name" in said

@@ -94,6 +94,9 @@ def _no_remedy(
     graphs = ("graph_trace_mode", "Graph") in settings
     if traced and (name in _OF_CUDA or (name == "graph_launches" and graphs)):
         return "none recorded; CUDA was traced"
+    if traced and name == "graph_launches" and source["state"] != "removed":
+        # Graphs traced whole would have rows; recorded so, their kernels would not be there any more.
+        return "no graph was traced as a whole: kernels of graphs are among the kernels"
     if name == "nvtx" and ("nvtx_trace", "true") in settings:
         return "none recorded; NVTX was traced"
     if name == "cuda_devices":
@@ -140,11 +143,24 @@ def _settings(configured: Sequence[Mapping[str, Any]]) -> list[str]:
     return out
 
 
+def _times(capture: Mapping[str, Any], *, samples_only: bool) -> str:
+    """How long the recording is and when it began; how long its events are, and when the first one is."""
+    from pyanalyze.text.format import duration, utc
+
+    first, last, origin = capture["start_ns"], capture["end_ns"], capture["utc_origin_ns"]
+    what = f"{duration(last - first)} of {'samples' if samples_only else 'events'}"
+    start, end = capture["recording_start_ns"], capture["recording_end_ns"]
+    if None in (start, end):
+        return f"{what}, first at {utc(str(origin), first)}" if origin is not None else what
+    began = "" if origin is None else f" from {utc(str(origin), start)}"
+    return f"recording: {duration(end - start)}{began}; {what}, first {duration(first - start)} after its start"
+
+
 def _table(
     found: Mapping[str, list[dict[str, Any]]], reasons: Mapping[tuple[int, str], str], *, samples_only: bool
 ) -> str:
     from pyanalyze.text.escape import visible
-    from pyanalyze.text.format import count, counted, duration
+    from pyanalyze.text.format import count, counted
 
     out: list[str] = []
     for capture in found["captures"]:
@@ -157,9 +173,7 @@ def _table(
         layout = "" if samples_only else f", schema {visible(schema)}"
         out.append(f"  {wrote}{layout}, driver {visible(driver)}")
         if capture["start_ns"] is not None:
-            span = capture["end_ns"] - capture["start_ns"]
-            what = "samples" if samples_only else "events"
-            out.append(f"  {duration(span)} of {what}, from {capture['start_ns']} ns on its own clock")
+            out.append(f"  {_times(capture, samples_only=samples_only)}")
         if capture["synthetic"]:
             out.append("  SYNTHETIC: made by a generator, not recorded on a GPU")
         left = sum(
@@ -200,6 +214,7 @@ def _table(
     out.append("data-quality counters:" if found["quality"] else "data-quality counters: none")
     meanings = {str(one["name"]): str(one["doc"]) for one in _core.quality_counters()}
     for row in found["quality"]:
-        said = visible(row["detail"], limit=160) or meanings[row["name"]]
+        # Cut in the middle, one message would seem to go on with the end of another.
+        said = visible(row["detail"], limit=None) or meanings[row["name"]]
         out.append(f"  {row['severity']}: {row['name']} ({count(row['count'])}): {said}")
     return "\n".join(out)

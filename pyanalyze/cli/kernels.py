@@ -108,13 +108,14 @@ def _table(found: KernelTimes) -> str:
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
     out = [f"capture: {visible(path, limit=None)}" for path in found.paths]
     if found.rows:
-        out.append(f"{count(kernels)} kernels of {count(len(found.rows))} names, {duration(whole_ns)} as recorded")
+        what = f"{count(kernels)} kernels of {count(len(found.rows))} names, {duration(whole_ns)} as recorded"
+        out.append(f"{what}; all processes added up: a row may mix tenants, share is of that sum")
     elif found.known:
         out.append("no kernels in the selection")
     for *cells, name in lines if found.rows else ():
         out.append("  ".join([*(cell.rjust(width) for cell, width in zip(cells, widths, strict=False)), name]))
     out.extend(f"not available: {_gap(gap)}" for gap in found.missing)
     for row in found.quality:
-        detail = f": {visible(row['detail'], limit=160)}" if row["detail"] else ""
+        detail = f": {visible(row['detail'], limit=None)}" if row["detail"] else ""
         out.append(f"  [{row['severity']}] {row['name']} x{count(row['count'])}{detail}")
     return "\n".join(out)
