@@ -118,7 +118,9 @@ def clients_only(options: Sequence[str]) -> str:
     return f"{names} for MPS clients only, USER: that of their daemon"
 
 
-def record_all(trace: str = TRACE, client: str | None = None, *, switches: bool = True) -> str:
+def record_all(
+    trace: str = TRACE, client: str | None = None, *, switches: bool = True, more: Sequence[str] = ()
+) -> str:
     """Return the command that records tenants that were not traced, and how often it is run.
 
     Parameters
@@ -129,6 +131,8 @@ def record_all(trace: str = TRACE, client: str | None = None, *, switches: bool 
         Of :func:`client_options`: some tenants are MPS clients.
     switches
         Whether switch records are wanted, which need root: under MIG there are none.
+    more
+        Further options.
 
     Examples
     --------
@@ -142,8 +146,9 @@ def record_all(trace: str = TRACE, client: str | None = None, *, switches: bool 
     options = client_options(client, root=switches)
     only = f"{clients_only(options)}; " if options else ""
     root = "as root; " if switches else ""
+    command = recording(*more, *options, trace=trace, switches=switches)
     return (
-        f"{recording(*options, trace=trace, switches=switches)}   # {root}{only}one for each tenant, at the same time, "
+        f"{command}   # {root}{only}one for each tenant, at the same time, "
         "or one around the process that starts them all; then pyanalyze A.nsys-rep B.nsys-rep"
     )
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import generate
 import pytest
+from command_line import run
 from exports import MS, US, kernel, write
 from shared_sessions import load
 from test_idle_starts import launched
@@ -927,6 +928,53 @@ def test_a_capture_without_cuda_does_not_say_that_nothing_ran(fixtures: Path, tm
     assert {gap.what for gap in verdict.missing} >= {"kernels", "context_switches"}
 
 
+def test_untraced_work_is_no_evidence_where_nothing_was_traced(hardware: Path) -> None:
+    """CUDA was not traced here: whatever the mode, all residency is of untraced processes, and SMs are active."""
+    folder = hardware.parent / "h200" / "node-slices-A-B"
+    with contextlib.closing(sqlite3.connect(folder / "report.sqlite")) as db:
+        traced = db.execute(
+            "SELECT value FROM META_DATA_CAPTURE WHERE name = 'PROCESS_0:COLLECT_CUDA_TRACE'"
+        ).fetchone()
+        first, last = db.execute("SELECT min(timestamp), max(timestamp) FROM GPU_METRICS").fetchone()
+        (recorded,) = db.execute("SELECT duration FROM ANALYSIS_DETAILS").fetchone()
+    assert traced == ("false",)
+    (verdict,) = load(folder).classify()
+    assert (verdict.mode, verdict.basis) == ("time-slicing", "observed")
+    found = {one.name: one for one in verdict.evidence}
+    for name in ("untraced_resident", "sm_active_outside_traced_kernels"):
+        assert (found[name].weight, found[name].supports, found[name].against) == (0.0, [], [])
+        assert found[name].detail not in verdict.summary
+    # Nor is the mean that of the recording, of which the export has 0.7 % of the samples.
+    span = f"over {(last - first) / 1e6:.2f} ms, {100 * (last - first) / recorded:.1f} % of the recording"
+    assert span in found["sm_active_outside_traced_kernels"].detail
+    assert "whole capture" not in found["untraced_resident"].detail
+
+
+@pytest.mark.parametrize(("traced", "weight"), [(0, 0.0), (1, t.MODERATE)])
+def test_an_untraced_process_counts_beside_a_traced_one(traced: int, weight: float) -> None:
+    facts = {**TURNS, "traced_tenants": traced, "resident_share_untraced": 1.0}
+    found = {one.name: one.weight for one in judge(case(facts)).evidence}
+    assert found["untraced_resident"] == weight
+
+
+def test_classify_says_what_its_numbers_are_of(hardware: Path) -> None:
+    """What n counts, for which mode a weight is, whose intervals; and a command that records what is missing."""
+    folder = hardware.parent / "h200" / "node-slices-A-B"
+    said = run("classify", folder).stdout
+    body = json.loads(run("classify", folder, "-f", "json").stdout)
+    weights = {one["name"]: one["weight"] for one in body["devices"][0]["sharing"]["evidence"]}
+    assert weights["nvml_no_mps_clients"] == -3.0
+    assert "n=2 processes, weight -3.0 for mps, 0 for time-slicing] against mps" in said
+    for counted in ("n=590 context switches", "n=593 residency intervals", "n=199 samples"):
+        assert f"{counted}, weight" in said
+    (medians,) = (line for line in said.splitlines() if "median residency intervals" in line)
+    assert "(kit (pid 506)) to " in medians
+    lines = said.splitlines()
+    (at,) = (n for n, line in enumerate(lines) if line.startswith("  not available: kernels: "))
+    assert "start the tenants again" in lines[at]
+    assert "--gpuctxsw=true --gpu-metrics-devices=all" in lines[at + 1]
+
+
 def test_a_percentage_of_100_is_no_cap() -> None:
     rows = [Configured("environment", "CUDA_MPS_ACTIVE_THREAD_PERCENTAGE", "100")]
     assert "mps_percentage" not in observe(case({}, configured=rows))
@@ -1681,9 +1729,10 @@ def test_one_median_of_residency_intervals_stands_on_all_pages(hardware: Path) -
     assert re.findall(r"median residency interval ([0-9.]+ [mu]s)", pages) == []
     each = sorted(tenant.median_slice_ns or 0 for tenant in report.devices[0].tenants)
     assert each[0] < middle < each[1]
-    ends = " to ".join(f"{ns / 1e6:.3f} ms" for ns in each)
+    named = {t.median_slice_ns: f"{t.name} (pid {t.pid})" for t in report.devices[0].tenants}
+    ends = " to ".join(f"{ns / 1e6:.3f} ms ({named[ns]})" for ns in each)
     details = [one.detail for one in report.devices[0].sharing.details if one.name == "slice"]
-    assert details == [f"median residency intervals of the tenants {ends}"]
+    assert details == [f"median residency intervals of tenants from {ends}"]
     # Nor does the chart mark that one.
     assert "'text': 'median " not in str(session.chart("slices").to_dict())
 

@@ -43,6 +43,7 @@ def _block(device: Device) -> str:
         likely_text,
         mode_clauses,
         weighed_evidence,
+        weight_text,
         weights_text,
     )
     from pyanalyze.text import format as fmt
@@ -67,7 +68,9 @@ def _block(device: Device) -> str:
         against = f"against {', '.join(evidence.against[:3])}" if evidence.against else ""
         out.append(f"  - {visible(evidence.detail, limit=None)}")
         both = "; ".join(filter(None, (speaks, against)))
-        out.append(f"      [{evidence.basis}, n={evidence.n}, weight {f'{weight:+.1f}' if weight else '0'}] {both}")
+        n = f"n={evidence.n}{f' {evidence.n_of}' if evidence.n_of and evidence.n != 1 else ''}"
+        shown = weight_text(sharing, evidence, weight)
+        out.append(f"      [{evidence.basis}, {n}, weight {shown}] {both}".rstrip())
     for told in sharing.details:
         out.append(f"  {told.topic}: {visible(told.detail, limit=None)} [{told.basis}]")
     for other in sharing.alternatives:

@@ -48,6 +48,7 @@ class Evidence(Result):
     value: Number = Field(description="The value; null: not available, see detail.")
     unit: Text = Field(description="Unit of value; 1 for plain numbers.")
     n: int = Field(ge=0, description="Rows it was computed from.")
+    n_of: Text = Field(default="", description="What n counts, such as kernels; empty: a statement.")
     weight: Finite = Field(description="Its weight in the verdict, in log odds; 0: did not count.")
     basis: Basis = Field(description="How it is known.")
     detail: Text = Field(description="How it was computed, or why it could not be.")
@@ -120,7 +121,8 @@ class Sharing(Result):
 
     mode: Mode = Field(description="The relation between tenants that was found; undetermined: below 0.8.")
     confidence: Fraction = Field(
-        description="Calibrated probability of mode; for undetermined, that of the strongest alternative."
+        description="How often such verdicts were right on simulated recordings; for undetermined, the probability of "
+        "the strongest alternative."
     )
     basis: Basis = Field(description="How it is known.")
     condition: Condition | None = Field(

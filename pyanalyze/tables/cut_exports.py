@@ -9,7 +9,7 @@ from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CUT_RECORDS", "LEAST_COVERED", "sampled_spans_of_cut"]
+__all__ = ["CUT_RECORDS", "LEAST_COVERED", "cut_captures", "sampled_spans", "sampled_spans_of_cut"]
 
 #: Counters of records that nsys collected and the export lacks, and what they count.
 CUT_RECORDS: Final = {
@@ -45,21 +45,52 @@ def sampled_spans_of_cut(tables: TableSet) -> dict[int, int]:
     >>> sampled_spans_of_cut(pyanalyze.load(capture).tables)
     {}
     """
+    told = {row["capture"] for row in tables.rows("quality") if row["name"] in _TOLD}
+    return {capture: ns for capture, (ns, _) in sampled_spans(tables).items() if capture not in told}
+
+
+def cut_captures(tables: TableSet) -> set[int]:
+    """Captures of which the export is known to lack records: nsys says so, or the counter samples show it.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> cut_captures(pyanalyze.load(capture).tables)
+    set()
+    """
+    told = {row["capture"] for row in tables.rows("quality") if row["name"] in CUT_RECORDS and row["count"]}
+    return told | sampled_spans(tables).keys()
+
+
+def sampled_spans(tables: TableSet) -> dict[int, tuple[int, int]]:
+    """Find captures whose samples of hardware counters cover less than :data:`LEAST_COVERED` of the recording.
+
+    Returns
+    -------
+    dict
+        By capture: from its first sample to its last, and the length of its recording, ns. Empty where only a part of
+        the time is looked at.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> sampled_spans(pyanalyze.load(capture).tables)
+    {}
+    """
     import polars as pl
 
     whole = (tables.selection.start_ns, tables.selection.end_ns) == (None, None)
     if not whole or "gpu_metrics" not in tables or not tables.row_count("gpu_metrics"):
         return {}
-    told = {row["capture"] for row in tables.rows("quality") if row["name"] in _TOLD}
     recorded = {
         row["capture"]: row["recording_end_ns"] - row["recording_start_ns"]
         for row in tables.rows("capture")
-        if row["capture"] not in told and None not in (row["recording_start_ns"], row["recording_end_ns"])
+        if None not in (row["recording_start_ns"], row["recording_end_ns"])
     }
     spans = tables.columns("gpu_metrics", "capture", "time_ns").group_by("capture")
     covered = spans.agg(ns=pl.col("time_ns").max() - pl.col("time_ns").min()).drop_nulls()
     return {
-        capture: ns
+        capture: (ns, recorded[capture])
         for capture, ns in covered.sort("capture").iter_rows()
         if capture in recorded and ns < LEAST_COVERED * recorded[capture]
     }

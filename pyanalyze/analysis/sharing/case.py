@@ -22,7 +22,7 @@ from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import TRACE
 from pyanalyze.results.sharing import Example
 from pyanalyze.tables.boards import board_of
-from pyanalyze.tables.cut_exports import sampled_spans_of_cut
+from pyanalyze.tables.cut_exports import cut_captures, sampled_spans, sampled_spans_of_cut
 from pyanalyze.tables.launch_records import launch_records
 from pyanalyze.tables.process_lists import (
     compute_processes,
@@ -122,7 +122,8 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
     whole = bool(tables.paths) and not windowed
     lost = launch_records(tables) if whole and not traced else None
     errors = {row["capture"]: row["clock_uncertainty_ns"] for row in tables.rows("capture")}
-    cut = sampled_spans_of_cut(tables).keys()
+    covered = sampled_spans(tables)
+    by_samples, cut = sampled_spans_of_cut(tables).keys(), cut_captures(tables)
     records_lost = any(row["count"] for row in tables.rows_where("quality", "name", "switch_events_lost"))
     cases: list[Case] = []
     idle: list[Case] = []
@@ -186,17 +187,14 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
                 nvml_listed_nobody=listed_nobody(tables, number),
                 nvml_busy=sampled_busy(tables, number),
                 nvml_apart_ns=list_apart_ns(tables, number),
-                unlike_medians_ns=_unlike_medians_ns(tables, number, usage, _group(pairs, clients)),
+                unlike_medians=_unlike_medians(tables, number, usage, _group(pairs, clients)),
                 nvml_of_board=listed_of_board(tables, number),
                 listed_programs=_listed_programs(tables, number),
                 nvml_together=most_listed_together(tables, number),
                 unlisted=unlisted_tenants(tables, number),
-                scope="the window"
-                if windowed
-                else "the export, a part of its recording"
-                if cut & captures
-                else Case.scope,
-                cut=bool(cut & captures),
+                scope="the window" if windowed else _PART if cut & captures else Case.scope,
+                cut=bool(by_samples & captures),
+                counters_cover=_counters_cover([covered[one] for one in captures if one in covered]),
                 captured=bool(tables.paths),
                 launches=lost,
                 no_mps_process=_no_mps_process(tables, captures),
@@ -217,6 +215,11 @@ def cases_of(tables: TableSet) -> tuple[Case, ...]:
         cases = [replace(case, tables=_tables_of(tables, case, physical, several, alone=alone)) for case in cases]
     # Idle GPUs beside a busy one are left out; where nothing ran at all, that is what there is to say.
     return tuple(cases or idle)
+
+
+def _counters_cover(spans: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
+    """How much of its recording the counter samples of the one capture cover that has so few; of several: not told."""
+    return spans[0] if len(spans) == 1 else None
 
 
 def _overfull(tables: TableSet, pairs: Sequence[Pair], usage: Sequence[Mapping[str, Any]]) -> tuple[Pair, ...]:
@@ -366,19 +369,24 @@ def _untraced(usage: Sequence[Mapping[str, Any]]) -> tuple[str, ...]:
     return tuple(row["name"] for row in sorted(held, key=lambda row: -row["resident_ns"]))
 
 
-def _unlike_medians_ns(
+def _unlike_medians(
     tables: TableSet, device_id: int, usage: Sequence[Mapping[str, Any]], group: Collection[int]
-) -> tuple[int, int] | None:
-    """Shortest and longest median of the tenants, where they differ: hardly an interval is as long as that of all.
+) -> tuple[tuple[int, str], tuple[int, str]] | None:
+    """Shortest and longest median of the tenants, and whose, where they differ: that of all is of hardly an interval.
 
     MPS clients are one: records name any of them for the context of all.
     """
     together = sum(row["slices"] or 0 for row in usage if row["tenant_id"] in group)
-    each = [(row["median_slice_ns"], row["slices"] or 0) for row in usage if row["tenant_id"] not in group]
+    labels = tables.labels(device_id)
+    each = [
+        (row["median_slice_ns"], row["slices"] or 0, labels.get(row["tenant_id"], f"tenant {row['tenant_id']}"))
+        for row in usage
+        if row["tenant_id"] not in group
+    ]
     if together:
-        each.append((percentile_ns(residency_lengths(tables, device_id, group), 0.5), together))
-    medians = [ns for ns, slices in each if ns and slices >= ENOUGH_INTERVALS]
-    return (min(medians), max(medians)) if are_unlike(medians) else None
+        each.append((percentile_ns(residency_lengths(tables, device_id, group), 0.5), together, "MPS clients"))
+    medians = sorted((ns, whose) for ns, slices, whose in each if ns and slices >= ENOUGH_INTERVALS)
+    return (medians[0], medians[-1]) if are_unlike([ns for ns, _ in medians]) else None
 
 
 def _listed_programs(tables: TableSet, device_id: int) -> tuple[str, ...]:

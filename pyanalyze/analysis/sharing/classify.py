@@ -124,8 +124,11 @@ def judge(case: Case) -> Verdict:
     mode = best if decided else Mode.UNDETERMINED
     # Modes that nothing here makes possible (an instance on a board without MIG) would only be noise.
     possible = [rule for rule in RULES if scores[rule.mode] > -math.inf]
-    weighed = [_weighed(observation, best, possible) for observation in case.observations.values()]
-    evidence = sorted((w for w in weighed if w.supports or w.against), key=lambda w: -abs(w.weight))
+    weighed = [(seen, _weighed(seen, best, possible)) for seen in case.observations.values()]
+    # What tells no mode apart as it was recorded is shown, so that nobody takes it for evidence.
+    evidence = sorted(
+        (one for seen, one in weighed if one.supports or one.against or not seen.tells), key=lambda w: -abs(w.weight)
+    )
     configured = _configured(case)
     # Samples observe nothing, and nothing is deduced from who did not show in them.
     basis = "sampled" if by_samples else _basis(evidence, best) if decided else "inferred"
@@ -221,7 +224,7 @@ def _score(rule: Rule, case: Case) -> float:
         return -math.inf
     if rule.requires_one_of and not rule.requires_one_of & case.observations.keys():
         return -math.inf
-    return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.has(name))
+    return rule.prior + sum(weight for name, (weight, _) in rule.weights.items() if case.weighs(name))
 
 
 def _softmax(scores: dict[Mode, float]) -> dict[Mode, float]:
@@ -236,7 +239,8 @@ def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> 
 
     Its weight is the log-likelihood ratio (nats) for the mode that was named, or else for the strongest.
     """
-    weights = {rule.mode: rule.weights[observation.name][0] for rule in possible if observation.name in rule.weights}
+    concerned = [rule for rule in possible if observation.tells and observation.name in rule.weights]
+    weights = {rule.mode: rule.weights[observation.name][0] for rule in concerned}
     strongest = max(weights.values(), key=abs, default=0.0)
     return Evidence(
         name=observation.name,
@@ -245,6 +249,7 @@ def _weighed(observation: Observation, best: Mode, possible: Sequence[Rule]) -> 
         value=observation.value,
         unit=observation.unit,
         n=observation.n,
+        n_of=observation.n_of,
         weight=round(weights.get(best, strongest), 2),
         basis=observation.basis,
         detail=observation.detail,
@@ -392,7 +397,7 @@ def _agrees(configured: Mode | None, mode: Mode) -> bool | None:
 
 def _why_not(mode: Mode, case: Case) -> str:
     rule = _rule(mode)
-    against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.has(name)]
+    against = [(w, why) for name, (w, why) in rule.weights.items() if w < 0 and case.weighs(name)]
     if against:
         return min(against)[1]
     return "not ruled out" if case.observations else "no evidence is available"

@@ -226,9 +226,9 @@ def _time_slicing(case: Case, mode: Mode) -> Iterable[Detail]:
 
 def _median_text(case: Case, slice_ns: float) -> str:
     """The median residency interval; where those of tenants differ hardly an interval is as long as that of all."""
-    if case.unlike_medians_ns is not None:
-        low, high = map(fmt.duration, case.unlike_medians_ns)
-        return f"median residency intervals of the tenants {low} to {high}"
+    if case.unlike_medians is not None:
+        low, high = (f"{fmt.duration(ns)} ({whose})" for ns, whose in case.unlike_medians)
+        return f"median residency intervals of tenants from {low} to {high}"
     spread = case.fact("slice_spread")
     within = "" if spread is None else f" (half of them within {fmt.percent(spread, 0)} of it)"
     return f"median residency interval {fmt.duration(slice_ns)}{within}"

@@ -36,7 +36,8 @@ MANY = 2
 class Observation:
     """One observation.
 
-    ``value`` is in ``unit`` (``1`` for plain numbers), computed from ``n`` rows.
+    ``value`` is in ``unit`` (``1`` for plain numbers), computed from ``n`` rows. Without ``tells`` it is so in every
+    mode, as this capture was recorded: rules do not weigh it.
     """
 
     name: str
@@ -47,6 +48,9 @@ class Observation:
     detail: str
     sql: str | None = None
     examples: tuple[Example, ...] = ()
+    tells: bool = True
+    #: what ``n`` counts, such as kernels; empty: statements
+    n_of: str = ""
 
 
 @dataclass(frozen=True)
@@ -333,8 +337,9 @@ class Case:
     nvml_busy: AbstractSet[int] = frozenset()
     #: how long before the window (negative: after it) that list was taken; 0: in it
     nvml_apart_ns: int = 0
-    #: shortest and longest median of the residency intervals of its tenants, where these differ; None: they do not
-    unlike_medians_ns: tuple[int, int] | None = None
+    #: shortest and longest median of the residency intervals of its tenants, ns, and whose they are, where these
+    #: differ; None: they do not
+    unlike_medians: tuple[tuple[int, str], tuple[int, str]] | None = None
     #: whether that list is of the whole board, of which this is an instance
     nvml_of_board: bool = False
     #: most of them without MPS servers that were listed at one time; None: all
@@ -347,6 +352,8 @@ class Case:
     scope: str = "the whole capture"
     #: whether its export is a part of the recording, as the counter samples show
     cut: bool = False
+    #: how long the counter samples are, and the recording, ns, where they cover a small part of it; None: they do not
+    counters_cover: tuple[int, int] | None = None
     #: whether there was a capture; samples without a capture observe nothing, and no activity in them is no idle GPU
     captured: bool = True
     #: launch calls of a session without kernels; None: there are kernels, or no calls
@@ -382,6 +389,18 @@ class Case:
         found = self.facts.get(name)
         return None if found is None else found.value
 
+    @property
+    def nothing_traced(self) -> bool:
+        """Whether no tenant's work was recorded: then all that ran is of untraced processes, in every mode.
+
+        Examples
+        --------
+        >>> case = Case(0, None, None, None, None, None, None, {}, (), {}, ())
+        >>> case.nothing_traced  # nobody says how many were traced
+        False
+        """
+        return self.fact("traced_tenants") == 0
+
     def has(self, observation: str) -> bool:
         """Whether the observation was made.
 
@@ -393,6 +412,18 @@ class Case:
         False
         """
         return observation in self.observations
+
+    def weighs(self, observation: str) -> bool:
+        """Whether the observation was made and tells modes apart.
+
+        Examples
+        --------
+        >>> seen = {"untraced_resident": Observation("untraced_resident", 1.0, "1", 5, "observed", "", tells=False)}
+        >>> case = Case(0, None, None, None, None, None, None, {}, (), {}, (), observations=seen)
+        >>> case.has("untraced_resident"), case.weighs("untraced_resident")
+        (True, False)
+        """
+        return observation in self.observations and self.observations[observation].tells
 
     @property
     def driver_branch(self) -> int | None:

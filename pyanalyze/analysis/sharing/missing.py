@@ -150,7 +150,17 @@ def gaps(case: Case) -> list[Missing]:
     elif case.sources.get("kernels") in ("absent", "empty") and not case.fact("graph_launches"):
         why = "the capture has no CUDA kernels" if case.captured else "there is no capture, only samples"
         how = recording(*client_options(client, root=False), trace=case.trace, switches=False)
-        if client and case.idle_program is None:
+        if case.captured and case.nothing_traced and case.tenants and case.idle_program is None:
+            # The same recording again, with its switch records and counters, of programs that nsys starts.
+            why = "no tenant was traced: nsys traces programs that it starts, so start the tenants again under it"
+            metrics = case.sources.get("gpu_metrics") in ("present", "removed")
+            how = record_all(
+                case.trace,
+                client,
+                switches=bool(case.fact("switch_records")),
+                more=("--gpu-metrics-devices=all",) if metrics else (),
+            )
+        elif client and case.idle_program is None:
             how += "   # --env-var for MPS clients only, as the user of their daemon"
         if case.idle_program is not None:
             why = "CUDA was traced, and no traced program ran a kernel while nsys recorded"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.sharing.condition import covers
@@ -110,6 +111,21 @@ def weighed_evidence(sharing: Sharing) -> list[tuple[Evidence, float]]:
     mode = _weighed_mode(sharing)
     found = [(one, one.weight if mode in (*one.supports, *one.against) else 0.0) for one in sharing.evidence]
     return sorted(found, key=lambda one: -abs(one[1]))
+
+
+def weight_text(sharing: Sharing, evidence: Evidence, weight: float) -> str:
+    """The weight of a row as :func:`weighed_evidence` has it; of one that says nothing of that mode, for which it is.
+
+    The results have that number: the largest of the weights for other modes.
+    """
+    if weight or not evidence.weight:
+        return f"{weight:+.1f}" if weight else "0"
+    weights = {rule.mode: rule.weights[evidence.name][0] for rule in RULES if evidence.name in rule.weights}
+    told = (*evidence.supports, *evidence.against)
+    mode = next((one for one in told if one in weights and math.isclose(weights[one], evidence.weight)), None)
+    if mode is None:
+        return "0"
+    return f"{evidence.weight:+.1f} for {mode}, 0 for {_weighed_mode(sharing)}"
 
 
 def not_told_apart(sharing: Sharing) -> list[list[str]]:

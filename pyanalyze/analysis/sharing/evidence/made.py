@@ -22,12 +22,32 @@ EXAMPLES_OF = {
 }
 
 
+#: What the rows of a fact are, where they are not kernels.
+_N_OF = {
+    "metric_outside_pct": "samples",
+    "utilization_pct": "samples",
+    "resident_share_top": "residency intervals",
+    "resident_share_untraced": "residency intervals",
+    "switches_between_tenants": "context switches",
+    "traced_tenants": "tenants",
+    "turn_ns": "times with the GPU",
+}
+
+
 def from_fact(case: Case, fact_name: str, name: str, detail: str, examples_of: str | None = None) -> Observation:
     """Make an observation of a fact, with the fact's strongest intervals."""
     fact = case.facts[fact_name]
     behind = case.facts.get(examples_of or EXAMPLES_OF.get(fact_name, fact_name), fact)
     return Observation(
-        name, fact.value, fact.unit, fact.n, fact.basis, detail, query_of(case, name), behind.examples or fact.examples
+        name,
+        fact.value,
+        fact.unit,
+        fact.n,
+        fact.basis,
+        detail,
+        query_of(case, name),
+        behind.examples or fact.examples,
+        n_of=_N_OF.get(fact_name, "kernels"),
     )
 
 

@@ -31,6 +31,7 @@ def observations(case: Case) -> Iterable[Observation]:
             servers,
             "sampled",
             f"NVML lists {MPS_SERVER}{_taken(case)}",
+            n_of="processes",
         )
     of_mps = sum(kind == MPS_CLIENT for _, _, kind in clients)
     if of_mps:
@@ -41,6 +42,7 @@ def observations(case: Case) -> Iterable[Observation]:
             of_mps,
             "sampled",
             f"NVML lists MPS clients (type {MPS_CLIENT}){_taken(case)}",
+            n_of="processes",
         )
     # Names alone, without types, do not tell clients from others.
     elif not servers and len(clients) > 1 and all(kind == COMPUTE for _, _, kind in clients):
@@ -51,6 +53,7 @@ def observations(case: Case) -> Iterable[Observation]:
             len(clients),
             "sampled",
             f"NVML lists {len(clients)} processes of type {COMPUTE} and none of type {MPS_CLIENT}{_taken(case)}",
+            n_of="processes",
         )
     yield from _outside_mps(case)
     together = len(clients) if case.nvml_together is None else case.nvml_together
@@ -63,6 +66,7 @@ def observations(case: Case) -> Iterable[Observation]:
             1,
             "sampled",
             f"NVML lists one compute process on the GPU{_taken(case)}",
+            n_of="processes",
         )
     # Of a board's processes some may be in other instances.
     elif together > 1 and not case.nvml_of_board:
@@ -74,6 +78,7 @@ def observations(case: Case) -> Iterable[Observation]:
             "sampled",
             f"NVML lists {together} compute processes{' beside the MPS server' if servers else ''} on the GPU"
             f"{' at a time' if together < len(clients) else ''}{_taken(case)}",
+            n_of="processes",
         )
 
 
@@ -97,6 +102,7 @@ def _outside_mps(case: Case) -> Iterable[Observation]:
         len(found),
         "sampled",
         f"{said}{'; its kernels ran, as those of clients did' if both else ''}{_taken(case)}",
+        n_of="processes",
     )
 
 

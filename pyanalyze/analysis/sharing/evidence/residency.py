@@ -81,7 +81,7 @@ def _residency(case: Case) -> Iterable[Observation]:
         )
     elif alternate:
         slice_ns = case.fact("median_slice_ns")
-        alike = slice_ns is not None and case.unlike_medians_ns is None
+        alike = slice_ns is not None and case.unlike_medians is None
         length = f", median residency interval {fmt.duration(slice_ns)}" if alike else ""
         yield from_fact(
             case,
@@ -106,12 +106,11 @@ def _residency(case: Case) -> Iterable[Observation]:
         )
     untraced = case.fact("resident_share_untraced")
     if untraced is not None and untraced >= 1 - t.SOLE_RESIDENT_SHARE:
-        yield from_fact(
-            case,
-            "resident_share_untraced",
-            "untraced_resident",
-            f"untraced processes account for {fmt.percent(untraced)} of the resident time in {case.scope}",
-        )
+        detail = f"untraced processes account for {fmt.percent(untraced)} of the resident time in {case.scope}"
+        if case.nothing_traced:
+            detail += ": no work was traced, so this tells no mode from another"
+        seen = from_fact(case, "resident_share_untraced", "untraced_resident", detail)
+        yield replace(seen, tells=not case.nothing_traced)
     if (
         met is not None
         and met >= t.MIN_CO_BUSY_SHARE
