@@ -102,7 +102,11 @@ ALONE = {"busy_ns": 10 * MS, "attributed_ns": 10 * MS, "idle_ns": MS}
 def parts(comparison: Comparison) -> dict[str, float]:
     (pair,) = comparison.tenants
     assert sum(part.value_ns for part in pair.parts) == pytest.approx(
-        sum(getattr(pair.split_b, key) - getattr(pair.split_a, key) for key in type(pair.split_a).model_fields)
+        sum(
+            getattr(pair.split_b, key) - getattr(pair.split_a, key)
+            for key in type(pair.split_a).model_fields
+            if not key.startswith("waiting")
+        )
     ), "the parts are all of the change"
     return {part.name: part.value_ns / MS for part in pair.parts}
 
@@ -121,7 +125,10 @@ def parts(comparison: Comparison) -> dict[str, float]:
         ),
         # Idle while another held it: not the host's, as long as the host may have been as quick as before.
         (ALONE | {"idle_not_resident_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 40, "resident": 0}),
-        (ALONE | {"idle_other_resident_ns": 4 * MS}, {"work": 0, "host": 0, "not_resident": 0, "resident": 40}),
+        (
+            ALONE | {"idle_other_resident_ns": 4 * MS},
+            {"work": 0, "host": 0, "not_resident": 0, "not_started": 40, "resident": 0},
+        ),
         # The host's own millisecond may hide in the four: three are left for the neighbour.
         (
             ALONE | {"idle_ns": 0, "idle_not_resident_ns": 4 * MS},
@@ -131,6 +138,33 @@ def parts(comparison: Comparison) -> dict[str, float]:
 )
 def test_the_change_is_split_without_rest(batch: dict[str, int], expected: dict[str, float]) -> None:
     assert parts(compare_reports(a_run(ALONE), a_run(batch))) == pytest.approx(expected)
+
+
+KNOWN = {"waiting_not_resident_ns": 0, "waiting_other_resident_ns": 0}
+
+
+def test_launch_calls_tell_waiting_from_a_host_that_launched_nothing() -> None:
+    """Of 4 ms idle in each of ten batches work had been launched in 1 ms: three are the host's, and nothing is open."""
+    waited = ALONE | KNOWN | {"idle_not_resident_ns": 4 * MS, "waiting_not_resident_ns": MS}
+    comparison = compare_reports(a_run(ALONE | KNOWN), a_run(waited))
+    assert parts(comparison) == pytest.approx({"work": 0, "host": 30, "not_resident": 10, "resident": 0})
+    (pair,) = comparison.tenants
+    assert all(part.value_known and part.low_ns == part.value_ns == part.high_ns for part in pair.parts)
+    beside = ALONE | KNOWN | {"idle_other_resident_ns": 4 * MS, "waiting_other_resident_ns": MS}
+    comparison = compare_reports(a_run(ALONE | KNOWN), a_run(beside))
+    expected = {"work": 0, "host": 30, "not_resident": 0, "not_started": 10, "resident": 0}
+    assert parts(comparison) == pytest.approx(expected)
+    # Calls of one run alone do not tell: half of the change is not known.
+    (pair,) = compare_reports(a_run(ALONE), a_run(waited)).tenants
+    assert [part.value_known for part in pair.parts if part.launches_known is False] == [False, False]
+
+
+def test_a_part_of_which_only_a_range_is_known_has_no_value() -> None:
+    comparison = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_other_resident_ns": 4 * MS}))
+    text = render_comparison(comparison, "txt")
+    assert re.search(r"host time +not known +not known +0 ns to \+40\.00 ms +no", text)
+    assert re.search(r"idle while another tenant ran \(reason not recorded\) +not known +not known +0 ns to", text)
+    assert "Launch calls of one run are not known" in text
 
 
 def test_bounds_hold_both_readings_of_an_idle_engine() -> None:
@@ -591,6 +625,50 @@ def test_runs_of_a_fixed_time_with_a_late_start(solo: str, shared: str, waits: t
         assert found["resident"] > 0.4
     text = render_comparison(comparison, "txt")
     assert f"Left out: pauses of {pair.label} before its work began" in " ".join(text.split())
+
+
+def test_a_host_that_launched_nothing_did_not_wait_for_its_time_slice() -> None:
+    """Two programs on an H100, time-sliced and under MPS: what they waited by the launch calls of their kernels."""
+    gaps: dict[int, list[tuple[int, int]]] = {}
+    sums: dict[int, tuple[int, int]] = {}
+    for name in ("torch-slices-serve-train", "torch-mps-serve-train"):
+        with closing(sqlite3.connect(HARDWARE / f"{name}.sqlite")) as db:
+            rows = db.execute(
+                "SELECT k.globalPid >> 24 & 0xffffff, k.start, k.end, min(r.start) FROM CUPTI_ACTIVITY_KIND_KERNEL k LEFT "
+                "JOIN CUPTI_ACTIVITY_KIND_RUNTIME r ON r.correlationId = k.correlationId AND r.globalTid >> 24 = "
+                "k.globalPid >> 24 GROUP BY k.rowid ORDER BY k.start"
+            ).fetchall()
+        for pid in {row[0] for row in rows}:
+            mine = [row[1:] for row in rows if row[0] == pid]
+            sums[pid] = (len(mine), sum(end - start for start, end, _ in mine))
+            until = mine[0][0]
+            for start, end, called in mine:
+                if start > until:
+                    gaps.setdefault(pid, []).append((start - until, max((called or start) - until, 0)))
+                until = max(until, end)
+    longest, before_call = max(gaps[1159])
+    # Of 68.8 ms without a kernel, all but some microseconds had passed before the next launch call.
+    assert longest > 68 * MS
+    assert longest - before_call < MS // 10
+    comparison = pyanalyze.compare(
+        HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    )
+    serve, train = ({part.name: part for part in pair.parts} for pair in comparison.tenants)
+    # The idle time before launch calls, for as much work as A did; that of the server did not change.
+    for found, a, b in ((serve, 1158, 1287), (train, 1159, 1288)):
+        units = sums[b][0] / sums[a][0]
+        change = sum(before for _, before in gaps[b]) / units - sum(before for _, before in gaps[a])
+        # Copies of its own and launch calls themselves are the host's as well.
+        assert found["host"].value_ns == pytest.approx(change, abs=7 * MS)
+        assert found["host"].value_known
+        assert not found["host"].significant
+    assert train["host"].value_ns < -60 * MS
+    assert -20 * MS < train["not_resident"].value_ns < -10 * MS, "5.7 ms launched and idle, 7.9 ms inside kernels"
+    # Kernels of the server were not switched out: their own times are what slower execution adds up.
+    units = sums[1287][0] / sums[1158][0]
+    assert serve["resident"].value_ns == pytest.approx(sums[1287][1] / units - sums[1158][1], rel=0.01)
+    # The rest of what a request takes longer is idle time with launched work: 37 requests of 1.95 ms for 55 of 1.17 ms.
+    assert serve["not_started"].value_ns > 30 * MS
 
 
 def test_the_largest_certain_part_is_not_called_most_of_it() -> None:

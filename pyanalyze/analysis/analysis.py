@@ -82,7 +82,7 @@ _LONG = (
     (Part.ADVICE, "time_splits"),
     (Part.SEGMENTS, "segments"),
     (Part.UNITS, "_unit_tables"),
-    (Part.WORK, "work"),
+    (Part.WORK, "compared_work"),
     (Part.STREAMS, "_stream_tables"),
     (Part.INTERFERENCE, "launch_records"),
 )
@@ -355,6 +355,13 @@ class Analysis:
         from pyanalyze.analysis.comparison.work import work_of
 
         return work_of(self.tables, self._in_one_context)
+
+    @cached_property
+    def compared_work(self) -> dict[tuple[int, int], Work]:
+        """The same with all that two runs are compared by; launch calls are read only now."""
+        from pyanalyze.analysis.comparison.waiting import with_waiting
+
+        return with_waiting(self.tables, self.work, self._in_one_context)
 
     @cached_property
     def _stream_tables(self) -> Mapping[str, AnyTable]:

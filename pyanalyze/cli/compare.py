@@ -42,7 +42,8 @@ def command(
     """Compare two runs A and B: captures, packs, or reports saved as JSON.
 
     Says first whether the work was equal, then where the change of the time per unit of work came from: other work,
-    the host, waiting for the engine, or kernels that were slower while resident. Exit 4: nothing could be compared.
+    the host, waiting for its time slice or to start, or slower execution while resident. Exit 4: nothing could be
+    compared.
 
     --tenant names processes of either run; the same name for a process of each makes a pair of them.
     """

@@ -245,7 +245,7 @@ def _device(
         if occupancy is not None and occupancy.check_against_counters is None:
             missing.append(no_counters(tables, device, trace))
     compared = {tenant.tenant_id: tenant for tenant in (() if found is None else found.tenants)}
-    work = analysis.work if Part.WORK in parts else {}
+    work = analysis.compared_work if Part.WORK in parts else {}
     streams = analysis.streams if Part.STREAMS in parts else {}
     # What streams lost is a share of the time without a gap that the split finds.
     splits = analysis.time_splits if Part.ADVICE in parts or streams else {}

@@ -206,9 +206,12 @@ def _changes(comparison: Comparison) -> Section:
             blocks.append(Para(f"Left out: pauses of {pair.label} before its work began ({before})."))
         rows = tuple(
             (
-                Cell(part_words(part.name)),
-                Cell(fmt.signed_percent(part.share or 0.0), tone="plain" if part.significant else "muted"),
-                Cell(_signed(part.value_ns)),
+                Cell(part_words(part)),
+                Cell(
+                    fmt.signed_percent(part.share or 0.0) if part.value_known else fmt.UNKNOWN,
+                    tone="plain" if part.significant else "muted",
+                ),
+                Cell(_signed(part.value_ns) if part.value_known else fmt.UNKNOWN),
                 Cell(f"{_signed(part.low_ns)} to {_signed(part.high_ns)}"),
                 Cell("yes" if part.significant else "no", tone="plain" if part.significant else "muted"),
             )
@@ -226,12 +229,18 @@ def _changes(comparison: Comparison) -> Section:
             blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
-            "A unit is as much work as A did. Other work: launches that changed (bounds only). Host time: no work in "
-            "flight, and no other tenant in the way. Waiting for its time slice: another context was resident, inside "
-            "kernels and between them. Slower execution: the same kernels took longer while resident, or waited for "
-            "SMs. Where idle time may be due to the host or to another tenant, the ranges of both rows include it."
+            "A unit is as much work as A did. Other work: launches that changed (bounds only). Host time: nothing of "
+            "it was in flight or waited, or only its copies ran. Waiting for its time slice: launched, while another "
+            "context was resident or switched. Waiting to start: launched, and not started, while a tenant that "
+            "shares the SMs ran. Slower execution: the same kernels took longer while resident."
         )
         blocks.append(Para(words, "muted"))
+        if any(part.launches_known is False for pair in comparison.tenants for part in pair.parts):
+            words = (
+                "Launch calls of one run are not known: idle time while another tenant was in the way may be the "
+                "host's. Where only a range is known, it holds both readings."
+            )
+            blocks.append(Para(words, "muted"))
     floor = (
         f"Noise floor: {fmt.percent(comparison.noise_floor, 0)} of the time. Single runs do not show smaller changes."
     )
@@ -293,9 +302,7 @@ def _overlapping(pair: TenantChange) -> str:
     slower = next((part for part in pair.parts if part.name == "resident"), None)
     if slower is None:
         return text
-    return (
-        f"{text} Effects do not add up to {part_words(slower.name)} ({_signed(slower.value_ns)}), which counts it once."
-    )
+    return f"{text} Effects do not add up to {part_words(slower)} ({_signed(slower.value_ns)}), which counts it once."
 
 
 def _shape(row: KernelChange) -> str:

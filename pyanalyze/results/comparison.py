@@ -25,7 +25,7 @@ __all__ = [
     "comparison_schema",
 ]
 
-PartName = Literal["work", "host", "not_resident", "resident", "in_flight"]
+PartName = Literal["work", "host", "not_resident", "not_started", "resident", "in_flight"]
 
 
 class Run(Result):
@@ -54,14 +54,21 @@ class Part(Result):
     """One cause of the change; the parts of a tenant sum to its whole."""
 
     name: PartName = Field(
-        description="work: other work was launched; host: nothing in flight although nobody was in the way; "
-        "not_resident: another context was resident; resident: its kernels took or waited longer while it held it; "
-        "in_flight: the last two together, where no switch records tell them apart."
+        description="work: other work was launched; host: nothing was launched that had not ended; not_resident: "
+        "another context was resident, inside kernels and before them; not_started: another tenant ran concurrently, "
+        "and its next kernel had not started; resident: its kernels took longer while resident; in_flight: the last three "
+        "together, where no switch records tell them apart."
     )
     value_ns: Finite = Field(description="Its part of the change of the time per unit of work, ns.")
     low_ns: Finite = Field(description="Lower end of the 95 % interval or bound, ns.")
     high_ns: Finite = Field(description="Upper end of the 95 % interval or bound, ns.")
     share: Number = Field(description="Over the time per unit of work in A.")
+    launches_known: bool | None = Field(
+        description="Launch calls of both runs tell waiting from a host that launched nothing; null: no matter."
+    )
+    value_known: bool = Field(
+        description="false: `value_ns` is one reading of several, and only its range is known, which holds 0."
+    )
     significant: bool = Field(description="The interval does not hold 0, and the part is above the noise floor.")
 
 
@@ -99,7 +106,7 @@ class KernelChange(Result):
 
 
 class Split(Result):
-    """Where a tenant's time went; the five sum to it."""
+    """Where a tenant's time went; the first five sum to it."""
 
     idle_ns: Finite = Field(description="Nothing in flight, nobody in the way, ns.")
     idle_not_resident_ns: Finite = Field(
@@ -110,6 +117,13 @@ class Split(Result):
     )
     not_resident_ns: Finite = Field(description="In flight while its context was not resident, ns.")
     resident_ns: Finite = Field(description="In flight and resident, ns; all in flight without switch records.")
+    waiting_not_resident_ns: Number = Field(
+        description="The part of the idle times in which launched work waited while another context was resident, or a "
+        "switch took its time, ns; null: launch calls are not known."
+    )
+    waiting_other_resident_ns: Number = Field(
+        description="The part of idle_other_resident_ns in which launched work waited, ns; null: as above."
+    )
 
 
 class TenantChange(Result):

@@ -38,6 +38,17 @@ class Batch(Result):
     idle_other_resident_ns: int = Field(
         description="Nothing was in flight while a tenant that may run beside it had kernels in flight, ns."
     )
+    waiting_not_resident_ns: int | None = Field(
+        default=None,
+        description="The part of idle_ns and idle_not_resident_ns in which a launch call had returned, its work had "
+        "not started, no copy of the tenant ran, and another tenant's context was resident or a switch took its time, "
+        "ns; null: launch calls are not known.",
+    )
+    waiting_other_resident_ns: int | None = Field(
+        default=None,
+        description="The part of idle_other_resident_ns in which launched work waited likewise, ns; null: launch calls "
+        "are not known.",
+    )
     busy_ns: int = Field(description="Union of its kernel and graph intervals as recorded, ns.")
     attributed_ns: int = Field(description="The part of it in which its context was resident, ns.")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["covered_ns", "kernel_called", "named", "of_process", "work_of"]
+__all__ = ["covered_ns", "kernel_called", "launched", "named", "of_process", "work_of"]
 
 
 def covered_ns(spans: pl.DataFrame) -> int:
@@ -111,3 +111,48 @@ def work_of(tables: TableSet, tenant: Mapping[str, Any], names: Iterable[str], *
     mine = (pl.col("device_id") == tenant["device_id"]) & of_process(tenant)
     read = dict.fromkeys(("device_id", "capture", "pid", *columns))
     return pl.concat(tables.columns(name, *read).filter(mine).select(columns) for name in names if name in tables)
+
+
+def launched(tables: TableSet, tenant: Mapping[str, Any], names: Iterable[str]) -> pl.DataFrame:
+    """When the calls that launched a process's work on a device began and returned.
+
+    Parameters
+    ----------
+    tables
+        The tables; API calls are read if they were not.
+    tenant
+        What has its `device_id`, `capture` and `pid`.
+    names
+        Tables of work, as for :func:`work_of`.
+
+    Returns
+    -------
+    polars.DataFrame
+        Of each row of work its ``start_ns`` and ``end_ns``, ``asked_ns`` when its call began, ``free_ns`` when the call
+        returned or the work started, whichever was first, and whether the call is ``known``; else both are its start.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> tables = pyanalyze.load(capture).tables
+    >>> launched(tables, tables.tenants.row(1, named=True), ("kernels",))["known"].sum()
+    424
+    """
+    import polars as pl
+
+    work = work_of(tables, tenant, names, "start_ns", "end_ns", "correlation_id")
+    calls = tables.calls()
+    if calls is None:
+        called = work.select("correlation_id", asked="start_ns", called="start_ns").clear()
+    else:
+        of_call = calls.lazy().filter(of_process(tenant)).group_by("correlation_id")
+        called = of_call.agg(asked=pl.col("start_ns").min(), called=pl.col("end_ns").max()).collect()
+    # A call that began after its work is another's, or the clocks of host and device disagree.
+    known = (pl.col("asked") <= pl.col("start_ns")).fill_null(value=False)
+    return work.join(called, on="correlation_id", how="left").select(
+        "start_ns",
+        "end_ns",
+        asked_ns=pl.when(known).then("asked").otherwise("start_ns"),
+        free_ns=pl.when(known).then(pl.min_horizontal("called", "start_ns")).otherwise("start_ns"),
+        known=known,
+    )

@@ -1,9 +1,10 @@
 """Was the work equal, and where did the change of its time come from?
 
-The time of a tenant is cut in three, without rest: nothing of it in flight (host), in flight while another context
-was resident (not resident), in flight and resident. Each is taken per unit of work, so that a run that did twice the
-work is not called slower; what other work took is taken out of the third first. Pauses before the work began are no
-part of it: they do not grow with the work.
+The time of a tenant is cut in four, without rest: nothing launched that had not ended (host), launched while another
+context was resident (not resident), launched and not started while another tenant ran (not started), in flight and
+resident. Where launch calls are not known, what is idle beside others may be the host's as well. Each is taken per unit
+of work, so that a run that did twice the work is not called slower; what other work took is taken out of the last
+first. Pauses before the work began are no part of it: they do not grow with the work.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, unless
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from pyanalyze.results.comparison import PartName
     from pyanalyze.results.report import Device, Report, Tenant
@@ -429,12 +430,15 @@ def _time(work: Work) -> int:
 
 def _where(work: Work, scale: float) -> Split:
     rows = work.batches
+    absent, beside = [x.waiting_not_resident_ns for x in rows], [x.waiting_other_resident_ns for x in rows]
     return Split(
         idle_ns=sum(x.idle_ns for x in rows) / scale,
         idle_not_resident_ns=sum(x.idle_not_resident_ns for x in rows) / scale,
         idle_other_resident_ns=sum(x.idle_other_resident_ns for x in rows) / scale,
         not_resident_ns=sum(x.busy_ns - x.attributed_ns for x in rows) / scale,
         resident_ns=sum(x.attributed_ns for x in rows) / scale,
+        waiting_not_resident_ns=None if None in absent else sum(ns or 0 for ns in absent) / scale,
+        waiting_other_resident_ns=None if None in beside else sum(ns or 0 for ns in beside) / scale,
     )
 
 
@@ -461,7 +465,7 @@ def _half_width(values: Sequence[float]) -> float:
 def change_of(a: Work, b: Work, units: float, floor: float) -> Change:
     time_a, time_b = _time(a), _time(b) / units
     value = time_b / time_a - 1
-    lasted_a, lasted_b = ([_picked(x, "all") for x in w.batches] for w in (a, b))
+    lasted_a, lasted_b = ([_lasted_ns(x) for x in w.batches] for w in (a, b))
     # A ratio: what is left of a batch of B when its counterpart is inflated like the whole.
     spread = _spread([x * (1 + value) for x in lasted_a], [y / units for y in lasted_b]) / time_a
     # One batch says nothing of its spread: then nothing below a doubling is told from noise.
@@ -481,8 +485,8 @@ def _split(
 ) -> tuple[list[Part], str | None]:
     time_a = _time(a.work)
 
-    def noise(pick: str) -> float:
-        spread = _spread([_picked(x, pick) for x in a.work.batches], [_picked(y, pick) / units for y in b.work.batches])
+    def noise(pick: Callable[[Batch], float]) -> float:
+        spread = _spread([pick(x) for x in a.work.batches], [pick(y) / units for y in b.work.batches])
         return spread if math.isfinite(spread) else float(time_a)
 
     was, is_ = _where(a.work, 1.0), _where(b.work, units)
@@ -492,10 +496,80 @@ def _split(
     work_low, work_high = (min(0.0, by_sum), max(0.0, by_sum)) if _overlap(a.work, b.work) else (by_sum, by_sum)
     work = min(max(held, work_low), work_high)
     slow = held - work
-    # Idle while another was in the way: waiting for it, or nothing to do. The host is given as little of the
-    # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
+    idle = _idle(was, is_)
+    host, away, near = idle.host, idle.away, idle.near
+    launches_known = idle.launches_known
+
+    def part(name: PartName, value: float, low: float, high: float, *, launched: bool | None, bounds: float) -> Part:
+        return Part(
+            name=name,
+            value_ns=value,
+            low_ns=low,
+            high_ns=high,
+            share=value / time_a,
+            launches_known=launched,
+            value_known=not (low <= 0 <= high and bounds > floor * time_a),
+            significant=(low > 0 or high < 0) and abs(value) > floor * time_a,
+        )
+
+    def bounded(
+        name: PartName, value: float, bounds: tuple[float, float], width: float, *, launched: bool | None
+    ) -> Part:
+        low, high = bounds
+        return part(name, value, low - width, high + width, launched=launched, bounds=high - low)
+
+    parts = [
+        bounded("work", work, (work_low, work_high), 0.0, launched=None),
+        bounded("host", host[0], host[1:], noise(_host_ns if launches_known else _idle_ns), launched=launches_known),
+    ]
+    why = None
+    if _hidden(a) or _hidden(b):
+        width = math.hypot(noise(_out_ns), noise(_held_ns), noise(_near_ns) if launches_known else 0.0)
+        both = out + slow + away[0] + near[0]
+        low, high = away[1] + near[1] + work - work_high, away[2] + near[2] + work - work_low
+        bounds = out + slow + low, out + slow + high
+        parts.append(bounded("in_flight", both, bounds, width, launched=launches_known))
+        why = "without switch records, waiting for residency and slower execution cannot be separated"
+    else:
+        bounds = out + away[1], out + away[2]
+        width = noise(_away_ns if launches_known else _out_ns)
+        parts.append(bounded("not_resident", out + away[0], bounds, width, launched=launches_known))
+        if any(near):
+            width = noise(_near_ns) if launches_known else 0.0
+            parts.append(bounded("not_started", near[0], near[1:], width, launched=launches_known))
+        if other_gpu:
+            why = "slower execution are left out: the GPUs differ"
+        else:
+            bounds = held - work_high, held - work_low
+            parts.append(bounded("resident", slow, bounds, noise(_held_ns), launched=None))
+    return parts, why
+
+
+@dataclass(frozen=True)
+class _Idle:
+    """The change of the time in which a tenant had nothing in flight: value, least and most of each part."""
+
+    host: tuple[float, float, float]
+    away: tuple[float, float, float]
+    near: tuple[float, float, float]
+    launches_known: bool
+
+
+def _idle(was: Split, is_: Split) -> _Idle:
+    """Who had the idle time: the host, which launched nothing, or others, whose work was in the way."""
+    waits = [
+        (one.waiting_not_resident_ns, one.waiting_other_resident_ns)
+        for one in (was, is_)
+        if one.waiting_not_resident_ns is not None and one.waiting_other_resident_ns is not None
+    ]
     idle, absent = is_.idle_ns - was.idle_ns, is_.idle_not_resident_ns - was.idle_not_resident_ns
     beside = is_.idle_other_resident_ns - was.idle_other_resident_ns
+    if len(waits) == 2:
+        away, near = waits[1][0] - waits[0][0], waits[1][1] - waits[0][1]
+        host = idle + absent - away + beside - near
+        return _Idle((host,) * 3, (away,) * 3, (near,) * 3, launches_known=True)
+    # Idle while another was in the way: waiting for it, or nothing to do. The host is given as little of the
+    # change as both readings allow, the rest goes to who was in the way, and the bounds say what else it may be.
     host_low = idle - was.idle_not_resident_ns - was.idle_other_resident_ns
     host_high = idle + is_.idle_not_resident_ns + is_.idle_other_resident_ns
     host = min(max(0.0, host_low), host_high)
@@ -503,40 +577,12 @@ def _split(
     taken, either = host - idle, absent + beside
     from_absent = taken * (absent / either if either else 0.5)
     away, near = absent - from_absent, beside - (taken - from_absent)
-    host_noise, out_noise, held_noise = noise("idle"), noise("out"), noise("held")
-
-    def part(name: PartName, value: float, low: float, high: float) -> Part:
-        return Part(
-            name=name,
-            value_ns=value,
-            low_ns=low,
-            high_ns=high,
-            share=value / time_a,
-            significant=(low > 0 or high < 0) and abs(value) > floor * time_a,
-        )
-
-    parts = [
-        part("work", work, work_low, work_high),
-        part("host", host, host_low - host_noise, host_high + host_noise),
-    ]
-    why = None
-    away_low, away_high = min(away, -was.idle_not_resident_ns), max(away, is_.idle_not_resident_ns)
-    near_low, near_high = min(near, -was.idle_other_resident_ns), max(near, is_.idle_other_resident_ns)
-    if _hidden(a) or _hidden(b):
-        width = math.hypot(out_noise, held_noise)
-        low, high = away_low + near_low - width, away_high + near_high + width
-        both = out + slow + away + near
-        low, high = low + work - work_high, high + work - work_low
-        parts.append(part("in_flight", both, out + slow + low, out + slow + high))
-        why = "without switch records, waiting for residency and slower execution cannot be separated"
-    else:
-        parts.append(part("not_resident", out + away, out + away_low - out_noise, out + away_high + out_noise))
-        if other_gpu:
-            why = "slower execution is left out: the GPUs differ"
-        else:
-            low, high = held - work_high + near_low - held_noise, held - work_low + near_high + held_noise
-            parts.append(part("resident", slow + near, low, high))
-    return parts, why
+    return _Idle(
+        (host, host_low, host_high),
+        (away, min(away, -was.idle_not_resident_ns), max(away, is_.idle_not_resident_ns)),
+        (near, min(near, -was.idle_other_resident_ns), max(near, is_.idle_other_resident_ns)),
+        launches_known=False,
+    )
 
 
 def _overlap(*works: Work) -> bool:
@@ -547,12 +593,32 @@ def _overlap(*works: Work) -> bool:
     return any(each > (1 + _EQUAL) * together for each, together in sums)
 
 
-def _picked(batch: Batch, pick: str) -> float:
-    if pick == "idle":
-        return float(batch.idle_ns)
-    if pick == "all":
-        return float(batch.idle_ns + batch.idle_not_resident_ns + batch.idle_other_resident_ns + batch.busy_ns)
-    return float(batch.attributed_ns if pick == "held" else batch.busy_ns - batch.attributed_ns)
+def _lasted_ns(batch: Batch) -> float:
+    return float(batch.idle_ns + batch.idle_not_resident_ns + batch.idle_other_resident_ns + batch.busy_ns)
+
+
+def _idle_ns(batch: Batch) -> float:
+    return float(batch.idle_ns)
+
+
+def _held_ns(batch: Batch) -> float:
+    return float(batch.attributed_ns)
+
+
+def _out_ns(batch: Batch) -> float:
+    return float(batch.busy_ns - batch.attributed_ns)
+
+
+def _away_ns(batch: Batch) -> float:
+    return _out_ns(batch) + (batch.waiting_not_resident_ns or 0)
+
+
+def _near_ns(batch: Batch) -> float:
+    return float(batch.waiting_other_resident_ns or 0)
+
+
+def _host_ns(batch: Batch) -> float:
+    return _lasted_ns(batch) - _held_ns(batch) - _away_ns(batch) - _near_ns(batch)
 
 
 def _hidden(side: _Side) -> bool:
@@ -564,20 +630,25 @@ _WORDS = {
     "work": "other work",
     "host": "host time",
     "not_resident": "waiting for its time slice",
+    "not_started": "waiting to start while another tenant ran",
     "resident": "slower execution",
     "in_flight": "waiting for its time slice or slower execution",
 }
+#: Where launch calls do not tell what the host had launched.
+_WORDS_WITHOUT_CALLS = {"not_started": "idle while another tenant ran (reason not recorded)"}
 
 
-def part_words(name: str) -> str:
+def part_words(part: Part) -> str:
     """A part in words.
 
     Examples
     --------
-    >>> part_words("host")
+    >>> from pyanalyze.results.comparison import Part
+    >>> rest = {"value_ns": 0, "low_ns": 0, "high_ns": 0, "share": 0, "significant": False, "value_known": True}
+    >>> part_words(Part(name="host", launches_known=True, **rest))
     'host time'
     """
-    return _WORDS[name]
+    return (_WORDS_WITHOUT_CALLS if part.launches_known is False else {}).get(part.name, _WORDS[part.name])
 
 
 def _no_pairs(sides_a: list[_Side], sides_b: list[_Side], nameless: Missing | None) -> str:
@@ -629,5 +700,5 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
         return f"{text}; no single cause is significant."
     top = max(causes, key=lambda p: abs(p.value_ns))
     if (top.share or 0.0) / worst.change.value < 0.5:
-        return f"{text}; the largest certain part is {_WORDS[top.name]} ({fmt.signed_percent(top.share or 0.0)})."
-    return f"{text}, mostly {_WORDS[top.name]} ({fmt.signed_percent(top.share or 0.0)})."
+        return f"{text}; the largest certain part is {part_words(top)} ({fmt.signed_percent(top.share or 0.0)})."
+    return f"{text}, mostly {part_words(top)} ({fmt.signed_percent(top.share or 0.0)})."

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.intervals import covered_until, union
 from pyanalyze.results.interference import Estimate
-from pyanalyze.tables.selections import of_process, work_of
+from pyanalyze.tables.selections import launched, work_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -79,20 +79,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
     """
     import polars as pl
 
-    work = work_of(tables, tenant, ("kernels", "graph_launches"), "start_ns", "end_ns", "correlation_id")
-    calls = tables.calls()
-    if calls is None:
-        called = work.select("correlation_id", asked="start_ns", called="start_ns").clear()
-    else:
-        of_call = calls.lazy().filter(of_process(tenant)).group_by("correlation_id")
-        called = of_call.agg(asked=pl.col("start_ns").min(), called=pl.col("end_ns").max()).collect()
-    # A call that began after its kernel is another's, or the clocks of host and device disagree.
-    known = pl.col("asked") <= pl.col("start_ns")
-    work = work.join(called, on="correlation_id", how="left").select(
-        "end_ns",
-        asked=pl.when(known).then("asked").otherwise("start_ns"),
-        free=pl.when(known).then(pl.min_horizontal("called", "start_ns")).otherwise("start_ns"),
-    )
+    work = launched(tables, tenant, ("kernels", "graph_launches"))
     # Behind a copy of its own a kernel waits whoever is resident: that time is taken out of the clock.
     copies = union(work_of(tables, tenant, ("memops",), "start_ns", "end_ns")) if "memops" in tables else None
 
@@ -101,7 +88,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
 
     edges = [
         pl.DataFrame({"at": clock(work[column]), "step": step}, schema_overrides={"step": pl.Int64})
-        for column, step in (("free", 1), ("end_ns", -1))
+        for column, step in (("free_ns", 1), ("end_ns", -1))
     ]
     steps = pl.concat(edges).group_by("at").agg(pl.col("step").sum()).sort("at")
     steps = steps.with_columns(pending=pl.col("step").cum_sum(), since=pl.col("at"))
@@ -126,7 +113,7 @@ def lost_time(tables: TableSet, tenant: Mapping[str, Any], own: frozenset[int]) 
     every = union(others)
     each = others.select("tenant_id", ns=pending(others["end_ns"]) - pending(others["start_ns"]))
     return LostTime(
-        latency_ns=int((work["end_ns"] - work["asked"]).sum()),
+        latency_ns=int((work["end_ns"] - work["asked_ns"]).sum()),
         lost_ns=int((pending(every["end_ns"]) - pending(every["start_ns"])).sum()),
         by_tenant=dict(each.group_by("tenant_id").agg(pl.col("ns").sum()).filter(pl.col("ns") > 0).iter_rows()),
         n=work.height,
