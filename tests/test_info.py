@@ -91,6 +91,24 @@ def test_the_length_and_start_of_a_recording_are_told(hardware: Path) -> None:
     assert line.startswith(f"  recording: {length_ns / 1e9:.3f} s from {began:%Y-%m-%d %H:%M:%S}.")
 
 
+@pytest.mark.parametrize(
+    ("capture", "why"),
+    [
+        ("torch-mps-serve-train", "clients of one MPS server do not switch contexts"),
+        ("torch-alone-serve", "no two contexts alternated, or nsys was not root"),
+    ],
+)
+def test_switches_that_were_traced_are_not_to_be_traced_again(hardware: Path, capture: str, why: str) -> None:
+    with closing(sqlite3.connect(hardware / f"{capture}.sqlite")) as db:
+        ((traced,),) = db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name = 'COLLECT_GPU_CTX_SW_TRACE'")
+        ((rows,),) = db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
+    assert (traced, rows) == ("true", 0)
+    said = sources(hardware / f"{capture}.sqlite")["switch_events"]
+    assert "none recorded; switches were traced" in said
+    assert why in said
+    assert "gpuctxsw" not in said
+
+
 def test_where_nsys_says_that_nothing_of_cuda_ran_no_switch_brings_it(fixtures: Path, tmp_path: Path) -> None:
     """The same capture without its tables of CUDA, and with the message that nsys writes where a program uses none."""
     demo = fixtures / "demo-time-slicing.sqlite"

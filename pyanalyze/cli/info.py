@@ -97,6 +97,11 @@ def _no_remedy(
     if traced and name == "graph_launches" and source["state"] != "removed":
         # Graphs traced whole would have rows; recorded so, their kernels would not be there any more.
         return "no graph was traced as a whole: kernels of graphs are among the kernels"
+    if name == "switch_events" and source["state"] == "empty" and ("gpu_context_switch_trace", "true") in settings:
+        # The same command again records nothing more.
+        if any(row["key"] == "mps_daemon" and row["capture"] == capture for row in configured):
+            return "none recorded; switches were traced, and clients of one MPS server do not switch contexts"
+        return "none recorded; switches were traced: no two contexts alternated, or nsys was not root"
     if name == "nvtx" and ("nvtx_trace", "true") in settings:
         return "none recorded; NVTX was traced"
     if name == "cuda_devices":
