@@ -671,6 +671,88 @@ def test_a_host_that_launched_nothing_did_not_wait_for_its_time_slice() -> None:
     assert serve["not_started"].value_ns > 30 * MS
 
 
+def ranges_ns(capture: Path, name: str) -> list[int]:
+    """Lengths of its NVTX ranges of a name, as they began."""
+    with closing(sqlite3.connect(capture)) as db:
+        rows = db.execute(
+            "SELECT end - start FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE end IS NOT NULL AND "
+            "coalesce(text, value) = ? ORDER BY start",
+            [name],
+        ).fetchall()
+    return [length for (length,) in rows]
+
+
+def test_units_of_work_of_one_name_are_compared() -> None:
+    """A server takes 3 times as long for a request; its elapsed time, with its pauses, does not show that."""
+    a, b = HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    comparison = pyanalyze.compare(a, b)
+    serve, train = comparison.tenants
+    (request,), (step,) = serve.unit_changes, train.unit_changes
+    mine, theirs = ranges_ns(a, "request"), ranges_ns(b, "request")
+    # Of the last request of A no kernel was recorded.
+    mine, theirs = sorted(mine[:-1]), sorted(theirs)
+    assert (request.count_a, request.count_b) == (len(mine), len(theirs)) == (54, 37)
+    assert request.p50_a_ns == pytest.approx(statistics.median(mine), abs=1)
+    assert request.p50_b_ns == pytest.approx(statistics.median(theirs), abs=1)
+    assert request.mean_a_ns == pytest.approx(statistics.mean(mine))
+    assert request.mean_b_ns == pytest.approx(statistics.mean(theirs))
+    assert (request.longest_b_ns, request.p99_a_ns) == (theirs[-1], mine[-1]), "of 54, p99 is the longest"
+    assert request.p50_change is not None and request.mean_change is not None
+    assert request.p50_change.significant and request.mean_change.significant
+    assert request.p50_change.value == pytest.approx(1.976 / 0.616 - 1, abs=0.02)
+    assert request.mean_change.value == pytest.approx(0.67, abs=0.04)
+    # By hand: of 37 the median lies between the 13th and the 25th with 95 %, of 54 between the 20th and the 35th.
+    low, high = request.p50_change.low, request.p50_change.high
+    logs = [math.log(ns) for ns in (mine[19], statistics.median(mine), mine[34], theirs[12], theirs[18], theirs[24])]
+    assert low == pytest.approx(math.exp(logs[4] - logs[1] - math.hypot(logs[4] - logs[3], logs[2] - logs[1])) - 1)
+    assert high == pytest.approx(math.exp(logs[4] - logs[1] + math.hypot(logs[5] - logs[4], logs[1] - logs[0])) - 1)
+    assert 'p50 of "request" 616 us → 1.976 ms, +220.' in comparison.summary
+    # One step of 88.7 ms is most of what the training of A took longer; its other steps took 5 % longer than in B.
+    steps = sorted(ranges_ns(a, "step"))
+    assert steps[-1] == 88_665_640
+    assert train.change is not None
+    assert (steps[-1] - statistics.median(steps)) > 0.5 * -train.change.value * train.time_a_ns
+    assert train.long_unit is not None
+    assert (train.long_unit.run, train.long_unit.name, train.long_unit.longest_ns) == ("A", "step", steps[-1])
+    assert step.p50_change is not None
+    assert step.p50_change.value == pytest.approx(13.77 / 14.41 - 1, abs=0.01)
+    assert not step.p50_change.significant
+    assert 'Most of that change is a single "step" of A: it took 88.67 ms (p50 14.41 ms).' in comparison.summary
+    assert serve.long_unit is None
+    text = render_comparison(comparison, "txt")
+    assert re.search(r"request +54 → 37 +616 us → 1\.976 ms", text)
+
+
+def test_switches_that_clients_of_an_mps_server_cannot_have_are_not_asked_for() -> None:
+    a, b = HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(b)) as db:
+        ((traced,),) = db.execute("SELECT value FROM META_DATA_CAPTURE WHERE name = 'COLLECT_GPU_CTX_SW_TRACE'")
+        ((rows,),) = db.execute("SELECT count(*) FROM GPU_CONTEXT_SWITCH_EVENTS")
+    assert (traced, rows) == ("true", 0)
+    comparison = pyanalyze.compare(a, b)
+    (gap,) = (gap for gap in comparison.left_out if gap.what == "residency of one run")
+    assert (gap.how, "do not switch contexts" in gap.why) == ("", True)
+    assert "gpuctxsw" not in render_comparison(comparison, "txt")
+    # Without records of a run that may be time-sliced they are.
+    blind = compare_reports(a_run(ALONE), a_run(ALONE, mode=Mode.TIME_SLICING, residency=False))
+    assert any("--gpuctxsw=true" in gap.how for gap in blind.left_out if gap.what == "residency of one run")
+
+
+@pytest.mark.parametrize(("solo", "shared"), [("alone-A", "slices-A-B"), ("alone-A", "mps-A-B")])
+def test_units_found_between_synchronisations_are_those_of_the_program(solo: str, shared: str) -> None:
+    """By the clocks of the program itself; where it names no units, the summary names none."""
+    with (HARDWARE / "units.csv").open(newline="") as file:
+        mean_us = {(row["case"], row["application"]): float(row["mean_us"]) for row in csv.DictReader(file)}
+    comparison = pyanalyze.compare(HARDWARE / f"{solo}.sqlite", HARDWARE / f"{shared}.sqlite")
+    (pair,) = comparison.tenants
+    unit = pair.unit_changes[0]
+    assert unit.mean_change is not None
+    assert not unit.named
+    expected = mean_us[shared, "A"] / mean_us[solo, "A"] - 1
+    assert unit.mean_change.value == pytest.approx(expected, abs=0.05)
+    assert "p50" not in comparison.summary
+
+
 def test_the_largest_certain_part_is_not_called_most_of_it() -> None:
     # Idle while another was resident: 40 ms that may be the host's or the other's; 10 ms that are surely the host's.
     comparison = compare_reports(a_run(ALONE), a_run(ALONE | {"idle_ns": 2 * MS, "idle_not_resident_ns": 4 * MS}))

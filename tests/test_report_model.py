@@ -61,9 +61,10 @@ KEYS = {
     "attributed_ns gpu_time_share gpu_time_basis all_at_work_share in_mps_group slices median_slice_ns usable_sms sm_share occupancy memory_peak_bytes slowdown assumed_switch_ns causes root_causes added_latency_ns added_latency work "
     "time_split copies streams baseline latency_percentiles units throughput not_compared slowdown_notes baselines_not_used",
     "devices.tenants.work": "launches graph_launches copies copy_bytes residency_known configurations other_launches "
-    "other_ns startup_ns batches",
+    "other_ns startup_ns batches units",
     "devices.tenants.work.configurations": "key kernel grid_blocks block_threads launches total_ns attributed_total_ns attributed_p99_ns attributed_sd_ns",
-    "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns busy_ns attributed_ns",
+    "devices.tenants.work.batches": "launches idle_ns idle_not_resident_ns idle_other_resident_ns "
+    "waiting_not_resident_ns waiting_other_resident_ns busy_ns attributed_ns",
     "devices.tenants.slowdown": "elapsed latency latency_co_run resident",
     "devices.tenants.slowdown.elapsed": "value low high n basis",
     "devices.tenants.causes": "launch queue not_resident switch execution unexplained execution_split queue_other others",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from pyanalyze.core import _core
 from pyanalyze.tables import memory
-from pyanalyze.tables.frames import FrameTable
+from pyanalyze.tables.frames import FrameTable, to_frame
 from pyanalyze.vocabulary import TRAITS, Part
 
 if TYPE_CHECKING:
@@ -358,10 +358,12 @@ class Analysis:
 
     @cached_property
     def compared_work(self) -> dict[tuple[int, int], Work]:
-        """The same with all that two runs are compared by; launch calls are read only now."""
+        """The same with all that two runs are compared by; launch calls and ranges are read only now."""
+        from pyanalyze.analysis.comparison.unit_times import with_unit_times
         from pyanalyze.analysis.comparison.waiting import with_waiting
 
-        return with_waiting(self.tables, self.work, self._in_one_context)
+        works = with_waiting(self.tables, self.work, self._in_one_context)
+        return with_unit_times(works, to_frame(self._unit_tables["units"]))
 
     @cached_property
     def _stream_tables(self) -> Mapping[str, AnyTable]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.comparison.split import part_words
+from pyanalyze.analysis.comparison.split import long_unit_words, part_words
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
 from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital
-from pyanalyze.vocabulary import unless
+from pyanalyze.vocabulary import ENOUGH_UNITS, unless
 
 if TYPE_CHECKING:
     import altair as alt
@@ -67,6 +67,7 @@ def render_comparison(comparison: Comparison, form: str, timelines: alt.TopLevel
 
 def _page(comparison: Comparison) -> Page:
     sections = [_runs(comparison), _work(comparison)]
+    sections += _units(comparison)
     sections.append(_changes(comparison))
     sections += _kernels(comparison)
     sections.append(_left_out(comparison))
@@ -201,6 +202,8 @@ def _changes(comparison: Comparison) -> Section:
                 f"{fmt.signed_percent(change.high)}, n = {change.n} batches of launches){word}."
             )
         )
+        if pair.long_unit is not None:
+            blocks.append(Para(long_unit_words(pair.long_unit)))
         if pair.startup_a_ns or pair.startup_b_ns:
             before = f"{fmt.duration(pair.startup_a_ns)} in A, {fmt.duration(pair.startup_b_ns)} in B"
             blocks.append(Para(f"Left out: pauses of {pair.label} before its work began ({before})."))
@@ -229,10 +232,10 @@ def _changes(comparison: Comparison) -> Section:
             blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
-            "A unit is as much work as A did. Other work: launches that changed (bounds only). Host time: nothing of "
-            "it was in flight or waited, or only its copies ran. Waiting for its time slice: launched, while another "
-            "context was resident or switched. Waiting to start: launched, and not started, while a tenant that "
-            "shares the SMs ran. Slower execution: the same kernels took longer while resident."
+            "Per unit of work: for as much work as A did. Other work: launches that changed (bounds only). Host time: "
+            "nothing of it was in flight or waited, or only its copies ran. Waiting for its time slice: launched, "
+            "while another context was resident or switched. Waiting to start: launched, and not started, while a "
+            "tenant that shares the SMs ran. Slower execution: the same kernels took longer while resident."
         )
         blocks.append(Para(words, "muted"))
         if any(part.launches_known is False for pair in comparison.tenants for part in pair.parts):
@@ -246,6 +249,54 @@ def _changes(comparison: Comparison) -> Section:
     )
     blocks.append(Para(floor, "muted"))
     return Section("changes", "Where the change came from", tuple(blocks))
+
+
+def _units(comparison: Comparison) -> list[Section]:
+    """The units of work that both runs have, by name."""
+    columns = (
+        Column("Unit"),
+        Column("Units", "A → B", numeric=True),
+        Column("p50", "A → B", numeric=True),
+        Column("Change of p50", "95 % CI", numeric=True),
+        Column("Mean", "A → B", numeric=True),
+        Column("Change of the mean", "95 % CI", numeric=True),
+        Column("p99", "A → B", numeric=True, minor=True),
+        Column("Longest", "A → B", numeric=True, minor=True),
+    )
+    blocks: list[Block] = []
+    for pair in comparison.tenants:
+        if not pair.unit_changes:
+            continue
+        rows = tuple(
+            (
+                Cell(visible(row.name, 60), tone="code"),
+                Cell(f"{fmt.count(row.count_a)} → {fmt.count(row.count_b)}"),
+                Cell(f"{fmt.duration(row.p50_a_ns)} → {fmt.duration(row.p50_b_ns)}"),
+                _change_cell(row.p50_change),
+                Cell(f"{fmt.duration(round(row.mean_a_ns))} → {fmt.duration(round(row.mean_b_ns))}"),
+                _change_cell(row.mean_change),
+                Cell(f"{_length(row.p99_a_ns)} → {_length(row.p99_b_ns)}"),
+                Cell(f"{fmt.duration(row.longest_a_ns)} → {fmt.duration(row.longest_b_ns)}"),
+            )
+            for row in pair.unit_changes
+        )
+        blocks.append(Table(columns, rows, f"Units of work of {pair.label} that both runs have."))
+    if not blocks:
+        return []
+    words = (
+        "NVTX ranges, given units and whole graphs are observed, launches between two synchronisations are inferred. "
+        "Each lasts until the end of its last operation. Pauses between units are not in them. Names with fewer than "
+        f"{ENOUGH_UNITS} units in a run are left out."
+    )
+    return [Section("units", "Requests and steps", (*blocks, Para(words, "muted")))]
+
+
+def _change_cell(change: Change | None) -> Cell:
+    return Cell(_change(change), tone="plain" if change is not None and change.significant else "muted")
+
+
+def _length(ns: int | None) -> str:
+    return "-" if ns is None else fmt.duration(ns)
 
 
 def _signed(ns: float) -> str:
@@ -270,9 +321,7 @@ def _kernels(comparison: Comparison) -> list[Section]:
                 Cell(f"{fmt.duration(row.total_a_ns)} → {fmt.duration(row.total_b_ns)}"),
                 Cell(f"{_mean(row.mean_a_ns)} → {_mean(row.mean_b_ns)}"),
                 Cell(_p99(row)),
-                Cell(
-                    _change(row.change), tone="muted" if row.change is None or not row.change.significant else "plain"
-                ),
+                _change_cell(row.change),
                 Cell(_signed(row.effect_ns)),
             )
             for row in pair.kernels

@@ -8,6 +8,7 @@ from typing import Any, Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Fraction, Missing, Number, Result, Text, rounded
+from pyanalyze.results.work import UnitSource
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.visible import json_text
@@ -18,10 +19,12 @@ __all__ = [
     "Comparison",
     "Configured",
     "KernelChange",
+    "LongUnit",
     "Part",
     "Run",
     "Split",
     "TenantChange",
+    "UnitChange",
     "comparison_schema",
 ]
 
@@ -56,8 +59,8 @@ class Part(Result):
     name: PartName = Field(
         description="work: other work was launched; host: nothing was launched that had not ended; not_resident: "
         "another context was resident, inside kernels and before them; not_started: another tenant ran concurrently, "
-        "and its next kernel had not started; resident: its kernels took longer while resident; in_flight: the last three "
-        "together, where no switch records tell them apart."
+        "and its next kernel had not started; resident: its kernels took longer while resident; in_flight: the last "
+        "three together, where no switch records tell them apart."
     )
     value_ns: Finite = Field(description="Its part of the change of the time per unit of work, ns.")
     low_ns: Finite = Field(description="Lower end of the 95 % interval or bound, ns.")
@@ -105,6 +108,39 @@ class KernelChange(Result):
     )
 
 
+class UnitChange(Result):
+    """Units of work of one name (requests, steps, iterations) in A and in B."""
+
+    name: Text = Field(description="Name of the range, or what the launches consist of. Hostile text.")
+    source: UnitSource = Field(description="How they were found.")
+    count_a: int = Field(ge=0, description="Units in A.")
+    count_b: int = Field(ge=0, description="Units in B.")
+    p50_a_ns: int = Field(ge=0, description="Median in A, ns.")
+    p50_b_ns: int = Field(ge=0, description="Median in B, ns.")
+    mean_a_ns: Finite = Field(description="Mean in A, ns.")
+    mean_b_ns: Finite = Field(description="Mean in B, ns.")
+    p99_a_ns: int | None = Field(description="99th percentile in A, ns; null: fewer than 20 units.")
+    p99_b_ns: int | None = Field(description="The same in B, ns.")
+    longest_a_ns: int = Field(ge=0, description="Longest in A, ns.")
+    longest_b_ns: int = Field(ge=0, description="Longest in B, ns.")
+    p50_change: Change | None = Field(description="Of the median; null: of so few units it has no interval.")
+    mean_change: Change | None = Field(description="Of the mean.")
+
+    @property
+    def named(self) -> bool:
+        """Whether the program or the caller said what a unit is; else launches that repeat are taken for one."""
+        return self.source in ("given", "nvtx")
+
+
+class LongUnit(Result):
+    """A single unit of work that makes up at least half of the change of the time."""
+
+    name: Text = Field(description="Name of the unit of work. Hostile text.")
+    run: Literal["A", "B"] = Field(description="The run in which it was.")
+    longest_ns: int = Field(ge=0, description="How long it took, ns.")
+    p50_ns: int = Field(ge=0, description="Median of all units of that name in that run, ns.")
+
+
 class Split(Result):
     """Where a tenant's time went; the first five sum to it."""
 
@@ -143,6 +179,12 @@ class TenantChange(Result):
     kernels: list[KernelChange] = Field(description="Launch configurations, largest effect first, at most 20.")
     kernels_overlap: bool = Field(
         description="Kernels of it ran at the same time in A or B: their effects do not add up to a part of the change."
+    )
+    unit_changes: list[UnitChange] = Field(
+        description="Units of work of a name that both runs have, most time first, at most 10."
+    )
+    long_unit: LongUnit | None = Field(
+        description="A single unit that makes up at least half of `change`; null: there is none, or it is not known."
     )
     time_a_ns: int = Field(description="First launch to last end in A, without pauses before the work began, ns.")
     time_b_ns: int = Field(description="First launch to last end in B, without pauses before the work began, ns.")

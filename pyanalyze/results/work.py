@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import Field
 
-from pyanalyze.results.model import Number, Result, Text
+from pyanalyze.results.model import Finite, Number, Result, Text
 
-__all__ = ["Batch", "Configuration", "Work"]
+__all__ = ["Batch", "Configuration", "UnitSource", "UnitTimes", "Work"]
 
 
 class Configuration(Result):
@@ -53,6 +55,25 @@ class Batch(Result):
     attributed_ns: int = Field(description="The part of it in which its context was resident, ns.")
 
 
+#: How units of work were found.
+UnitSource = Literal["given", "nvtx", "graph", "synchronisation"]
+
+
+class UnitTimes(Result):
+    """How long the units of work of one name took: requests, steps, iterations."""
+
+    name: Text = Field(description="Name of the range, or what the launches consist of. Hostile text.")
+    source: UnitSource = Field(description="How they were found.")
+    count: int = Field(ge=1, description="Units.")
+    mean_ns: Finite = Field(description="Mean, ns.")
+    sd_ns: Finite = Field(description="Standard deviation, ns.")
+    p50_ns: int = Field(ge=0, description="Median, ns.")
+    p50_low_ns: int | None = Field(description="Lower end of its 95 % interval, ns; null: too few units.")
+    p50_high_ns: int | None = Field(description="Upper end of its 95 % interval, ns; null: too few units.")
+    p99_ns: int | None = Field(description="99th percentile, ns; null: fewer than 20 units.")
+    longest_ns: int = Field(ge=0, description="Longest, ns.")
+
+
 class Work(Result):
     """What a tenant launched, and where its time went: all that two runs are compared by."""
 
@@ -70,3 +91,6 @@ class Work(Result):
         "grow with the work and are in no batch.",
     )
     batches: list[Batch] = Field(description="Consecutive runs of about equally many launches, in order.")
+    units: list[UnitTimes] = Field(
+        default_factory=list, description="Units of work by name, most time first, at most 10; none of fewer than 5."
+    )

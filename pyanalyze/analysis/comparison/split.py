@@ -14,6 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pyanalyze.analysis.comparison.unit_times import long_unit, unit_changes
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.comparison import Change, Comparison, Configured, KernelChange, Part, Run, Split, TenantChange
@@ -27,11 +28,11 @@ from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, unless
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyanalyze.results.comparison import PartName
+    from pyanalyze.results.comparison import LongUnit, PartName, UnitChange
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.work import Batch, Configuration, Work
 
-__all__ = ["compare_reports", "kernel_changes", "part_words"]
+__all__ = ["compare_reports", "kernel_changes", "long_unit_words", "part_words"]
 
 #: Work per unit that differs by no more than this part of its kernel time is equal: a run may end within a unit.
 _EQUAL = 0.02
@@ -39,6 +40,8 @@ _EQUAL = 0.02
 _EQUAL_BYTES = 0.05
 #: Configurations that a comparison lists.
 _LISTED = 20
+#: Units of work that the summary names.
+_UNITS_SAID = 2
 #: Two-sided 95 % quantiles of Student's t, by degrees of freedom; beyond the last the normal one.
 _T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12)
 _T95_MORE = 2.11
@@ -204,15 +207,13 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
                 how="record both with the same --cuda-graph-trace",
             )
         )
-    known = [(x.work.residency_known, y.work.residency_known) for x, y in pairs]
-    if any(one != other for one, other in known):
-        gaps.append(
-            Missing(
-                what="residency of one run",
-                why="only one of the two has switch records; in the other, time switched out is not known",
-                how=f"record both: {recording()}   # as root",
-            )
-        )
+    without = {
+        label: side
+        for x, y in pairs
+        for label, side, other in (("A", x, y), ("B", y, x))
+        if other.work.residency_known and not side.work.residency_known
+    }
+    gaps += [_no_residency(label, side) for label, side in without.items()]
     versions_a, versions_b = _versions(report_a), _versions(report_b)
     if versions_a != versions_b:
         gaps.append(
@@ -224,6 +225,19 @@ def _left_out(a: Run, b: Run, report_a: Report, report_b: Report, pairs: list[tu
             )
         )
     return gaps
+
+
+def _no_residency(label: str, side: _Side) -> Missing:
+    """Why residency of the other run has no counterpart in this one."""
+    what = "residency of one run"
+    traits = TRAITS[side.device.sharing.mode]
+    if traits.mps and traits.time_sliced is False:
+        why = f"clients of one MPS server, as in {label}, do not switch contexts, so there is no residency to compare"
+        return Missing(what=what, why=why, how="")
+    traced = next(iter(side.device.missing_for("context_switches")), None)
+    why = f"{label} has no switch records; its time switched out is not known"
+    # What its own report says: a recording of switches that came to nothing is not repeated.
+    return Missing(what=what, why=why, how=f"record both: {recording()}   # as root" if traced is None else traced.how)
 
 
 def _board(side: _Side) -> tuple[str | None, int | None]:
@@ -381,6 +395,8 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
     units = units_of(a.work, b.work)
     why: str | None
     time_a, time_b = _time(a.work), _time(b.work)
+    # Names that were replaced in one of the two name other units.
+    of_units = [] if nameless is not None else unit_changes(a.work, b.work, floor)
     if units is None or not time_a or nameless is not None:
         kernels = a.work.graph_launches != a.work.launches and b.work.graph_launches != b.work.launches
         why = (
@@ -412,6 +428,8 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
         changed=[row for _, row in mix.changed[:_LISTED]],
         kernels=[] if nameless is not None else kernel_changes(a.work, b.work, units, floor),
         kernels_overlap=_overlap(a.work, b.work),
+        unit_changes=of_units,
+        long_unit=None if change is None else long_unit(of_units, units or 1.0, change.value * time_a),
         time_a_ns=time_a,
         time_b_ns=time_b,
         startup_a_ns=a.work.startup_ns,
@@ -678,7 +696,7 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
     else:
         before, after = (f"{run.mode or 'no activity'}{unless(run.condition, run.mode)}" for run in (a, b))
         modes = f"sharing mode of A: {before}; of B: {after}"
-    text = f"{work}; {modes}."
+    text = f"{work}; {modes}.{_units_summary(tenants)}"
     changed = [pair for pair in tenants if pair.change is not None]
     # A small change that is certain goes before a large one that is not.
     certain = [pair for pair in changed if pair.change is not None and pair.change.significant]
@@ -693,12 +711,77 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
             f"{fmt.signed_percent(worst.change.value)}, not significant (95 % CI "
             f"{fmt.signed_percent(worst.change.low)} to {fmt.signed_percent(worst.change.high)}, n = {worst.change.n})"
         )
-        return f"{text} Largest change of time per unit of work: {worst.label} {most}."
+        return f"{text} Largest change of time per unit of work: {worst.label} {most}.{_long(worst)}"
+    long = _long(worst)
     text += f" {worst.label} is {fmt.percent(abs(worst.change.value))} {how} per unit of work"
     causes = [p for p in worst.parts if p.significant and p.value_ns * worst.change.value > 0]
     if not causes:
-        return f"{text}; no single cause is significant."
+        return f"{text}; no single cause is significant.{long}"
     top = max(causes, key=lambda p: abs(p.value_ns))
     if (top.share or 0.0) / worst.change.value < 0.5:
-        return f"{text}; the largest certain part is {part_words(top)} ({fmt.signed_percent(top.share or 0.0)})."
-    return f"{text}, mostly {part_words(top)} ({fmt.signed_percent(top.share or 0.0)})."
+        return f"{text}; the largest certain part is {part_words(top)} ({fmt.signed_percent(top.share or 0.0)}).{long}"
+    return f"{text}, mostly {part_words(top)} ({fmt.signed_percent(top.share or 0.0)}).{long}"
+
+
+def _units_summary(tenants: list[TenantChange]) -> str:
+    """Which named units of work changed: what a server or a training is judged by; nothing where none did."""
+    units = [(pair, unit) for pair in tenants for unit in pair.unit_changes if unit.named]
+    changed = [(pair, unit) for pair, unit in units if _unit_change(unit) is not None]
+    said = sorted(changed, key=lambda one: -abs(_change_value(one[1])))[:_UNITS_SAID]
+    return "".join(f" {pair.label}: {unit_words(unit)}." for pair, unit in said)
+
+
+def _unit_change(unit: UnitChange) -> Change | None:
+    """The change that is significant: that of the median, else of the mean; None: neither is."""
+    changes = (unit.p50_change, unit.mean_change)
+    return next((change for change in changes if change is not None and change.significant), None)
+
+
+def _change_value(unit: UnitChange) -> float:
+    change = _unit_change(unit)
+    return 0.0 if change is None else change.value
+
+
+def unit_words(unit: UnitChange) -> str:
+    """The change of a unit of work in words: of its median, or of its mean where only that changed.
+
+    Examples
+    --------
+    >>> import pyanalyze
+    >>> unit_words(pyanalyze.compare(capture, capture).tenants[0].unit_changes[0])[-22:]
+    '0.0 %, not significant'
+    """
+    of_mean = _unit_change(unit) is not None and _unit_change(unit) is unit.mean_change
+    what, a, b, change = (
+        ("mean", unit.mean_a_ns, unit.mean_b_ns, unit.mean_change)
+        if of_mean
+        else ("p50", unit.p50_a_ns, unit.p50_b_ns, unit.p50_change)
+    )
+    text = f'{what} of "{visible(unit.name, 60)}" {fmt.duration(round(a))} → {fmt.duration(round(b))}'
+    if change is None:
+        return text
+    if not change.significant:
+        return f"{text}, {fmt.signed_percent(change.value)}, not significant"
+    return (
+        f"{text}, {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
+        f"{fmt.signed_percent(change.high)})"
+    )
+
+
+def _long(pair: TenantChange) -> str:
+    return f" {long_unit_words(pair.long_unit)}" if pair.long_unit is not None else ""
+
+
+def long_unit_words(unit: LongUnit) -> str:
+    """Say that most of a change of the elapsed time is a single unit of work.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.comparison import LongUnit
+    >>> long_unit_words(LongUnit(name="step", run="A", longest_ns=88_700_000, p50_ns=14_400_000))
+    'Most of that change is a single "step" of A: it took 88.70 ms (p50 14.40 ms).'
+    """
+    return (
+        f'Most of that change is a single "{visible(unit.name, 60)}" of {unit.run}: it took '
+        f"{fmt.duration(unit.longest_ns)} (p50 {fmt.duration(unit.p50_ns)})."
+    )
