@@ -1831,7 +1831,7 @@ def test_so_few_operations_limit_nothing(tmp_path: Path) -> None:
         render_summary(report).replace("GPU time ", "GPU time:").split()
     )
     assert "0.0 %" not in page
-    assert captions(report) == ["Thin bars: copies and memsets. No kernel was recorded."]
+    assert captions(report) == ["Thin bars are copies and memsets. No kernel was recorded."]
     # No forecast does without kernels.
     assert "--replicas" not in page
     for name, others in (("b", {"copies": 5}), ("c", {"copies": 1, "kernels": 1})):
