@@ -28,6 +28,7 @@ __all__ = [
     "Table",
     "Tone",
     "chart_key",
+    "column_legend",
     "is_empty",
     "value_cell",
 ]
@@ -184,6 +185,12 @@ def chart_key(name: str, device_id: int) -> str:
     'timeline-0'
     """
     return f"{name}-{device_id}"
+
+
+def column_legend(*meanings: tuple[str, str]) -> Fold:
+    """What columns of a table count, folded away: who knows it already need not read it again."""
+    rows = tuple((Cell(title), Cell(meaning)) for title, meaning in meanings)
+    return Fold("What each column counts", (Table((Column("Column"), Column("Counts")), rows),))
 
 
 def value_cell(text: str, basis: Basis | None = None) -> Cell:

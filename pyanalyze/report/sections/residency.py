@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Chart, Column, Note, Para, Table, chart_key, value_cell
+from pyanalyze.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Note,
+    Para,
+    Table,
+    chart_key,
+    column_legend,
+    value_cell,
+)
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.co_run import busy_gaps_text, co_ran_word, most_alone, shares_known
 from pyanalyze.report.sentences.gpu_time import residency_sentence
@@ -17,7 +28,7 @@ from pyanalyze.report.sentences.residency import (
     whole_intervals,
     without_kernels,
 )
-from pyanalyze.report.sentences.tenants import residency_labels
+from pyanalyze.report.sentences.tenants import has_untraced, residency_labels
 from pyanalyze.report.sentences.words import recorded_ns, share_of_residency
 from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
@@ -51,12 +62,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         Chart(
             chart_key("slices", device.device_id),
             "Lengths of residency intervals",
-            f"Complete residency intervals, per tenant{_line_of(device)}."
-            + (
-                " Those of contexts resident at most twice, beside another of their process, are left out."
-                if switches.context_creations
-                else ""
-            ),
+            f"Complete residency intervals, per tenant{_line_of(device)}.",
         )
     )
     rows: list[tuple[str, str, str, Basis]] = [
@@ -164,12 +170,10 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         Column("Share", f"total over the {_of_time(device)}", True),
     )
     caption = (
-        "What context switches cost (observed). Stop and save, and restore, are in GPU time as well: residency "
-        "includes them. Medians need not add up; totals do."
+        "What context switches cost (observed). Stop and save, and restore, are in GPU time as well."
         if switches.cost_kind == "full"
-        else "What context switches cost (observed, but for rows marked inferred). The gap is only a part of a switch: "
-        "contexts stop, save and restore inside residency intervals. No record of this driver tells how long that "
-        "takes."
+        else "What context switches cost (observed, but for rows marked inferred). The gap leaves out saving and "
+        "restoring, which this driver does not record."
     )
     if gaps := busy_gaps_text(device):
         caption += f" {gaps}"
@@ -203,46 +207,51 @@ def _slice_tables(device: Device) -> list[Block]:
         for t in summary.tenants
     )
     of_time = _of_time(device)
+    resident = "; of untraced: resident" if has_untraced(device) else ""
     columns = (
         Column("Tenant"),
-        *([Column("GPU time share", f"while all {co_ran_word(device)}", True)] if co_ran else []),
+        *([Column("GPU time share", f"while all co-ran{resident}", True)] if co_ran else []),
         Column("GPU time share", f"of the {of_time}", True),
-        Column("Intervals", "complete", True),
+        Column("Intervals", f"complete{whole_intervals(device)}", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
         Column("Expired / yielded", "used up / ended before", True),
         Column("Idle", "of its resident time", True),
     )
     parts = [
+        f"Residency intervals per tenant, of the whole export ({summary.basis}).",
         _time_slice(summary),
         _fairness(device, summary) if len(rows) > 1 else "",
     ]
-    said = "; ".join(part for part in parts if part)
-    scope = f"{summary.basis}; those of the whole export count"
-    caption = f"Residency intervals per tenant ({scope}){f': {said}' if said else ''}.{whole_intervals(device)}"
-    if any(t.expired is not None for t in summary.tenants):
-        caption += (
-            " Of intervals that another tenant followed, those of at least 0.8 time slices expired, and shorter ones "
-            "yielded (inferred). Where kernels were traced, an interval expired only with one in flight at its end, "
-            "and yielded only without one. The others are neither."
-        )
-    elif summary.basis == "observed" and summary.time_slice_ns is None and len(rows) > 1:
-        caption += (
-            " The time slice is not known: too few intervals of one length ended while their context had work. "
-            "Contexts that run out of work alternate earlier, whatever the time slice."
-        )
+    ended = any(t.expired is not None for t in summary.tenants)
+    if not ended and summary.basis == "observed" and summary.time_slice_ns is None and len(rows) > 1:
+        parts.append("The time slice is not known: too few intervals of one length ended while their context had work.")
+    caption = " ".join(filter(None, parts))
     paragraphs = [text for text in (_split_text(device, summary), _without_kernels_text(device)) if text]
-    return [*map(Para, paragraphs), Table(columns, rows, caption)]
+    return [*map(Para, paragraphs), Table(columns, rows, caption), *([_ENDS] if ended else [])]
+
+
+_ENDS = column_legend(
+    (
+        "Expired (inferred)",
+        "another tenant followed, after at least 0.8 time slices; of traced kernels one was in flight at the end",
+    ),
+    (
+        "Yielded (inferred)",
+        "another tenant followed, after less than 0.8 time slices; of traced kernels none was in flight at the end",
+    ),
+    ("Idle", "time in which the tenant was resident and had no kernel in flight"),
+)
 
 
 def _fairness(device: Device, summary: ResidencySummary) -> str:
     """Jain's index of the time in which all co-ran, and of the window; empty: not known."""
     if summary.jain is None:
         return ""
-    whole = f"{summary.jain:.3f}, over the whole {_of_time(device)}, also while a tenant had no work"
+    whole = f"{summary.jain:.3f} over the whole {_of_time(device)}, also while a tenant had no work"
     if device.all_at_work_jain is not None and most_alone(device):
-        whole = f"{device.all_at_work_jain:.3f} while all {co_ran_word(device)}; {whole}"
-    return f"fairness of GPU time of these {len(summary.tenants)} (Jain's index, 1 is equal) {whole}"
+        whole = f"{device.all_at_work_jain:.3f} while all {co_ran_word(device)} and {whole}"
+    return f"Jain's fairness index of GPU time (1 is equal) is {whole}."
 
 
 #: Part of the intervals that another tenant followed: a tenant with so many of one end has that end.
@@ -266,7 +275,7 @@ def _split_text(device: Device, summary: ResidencySummary) -> str:
         f"{first} yielded in {fmt.count(early)} of {fmt.count(counts[0])} intervals, after "
         f"{fmt.duration(yields.median_slice_ns)} (median), and then waited for the time slice of {second}. "
         f"{second} used up {fmt.count(whole)} of {fmt.count(counts[1])}, {fmt.duration(uses_up.median_slice_ns)} each "
-        "(inferred). That divides the GPU time."
+        "(inferred)."
     )
 
 
@@ -315,8 +324,8 @@ def _time_slice(summary: ResidencySummary) -> str:
     length = fmt.duration(summary.time_slice_ns)
     if summary.policy is None and summary.basis == "observed":
         return (
-            f"the time slice is not known: intervals that others ended agree best on {length}, which no policy is "
-            "known to have, so it may be the rhythm of the work"
+            f"The time slice is not known: intervals that others ended cluster at {length}, which no policy is "
+            "known to have. It may be the rhythm of the work."
         )
-    policy = "no known policy" if summary.policy is None else f"policy {summary.policy} (assumed from that length)"
-    return f"time slice about {length}; {policy}"
+    policy = "no known policy" if summary.policy is None else f"policy {summary.policy}, assumed from that length"
+    return f"The time slice is about {length} ({policy})."

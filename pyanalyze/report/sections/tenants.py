@@ -4,7 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Table, chart_key, value_cell
+from pyanalyze.report.blocks import (
+    Block,
+    Cell,
+    Chart,
+    Column,
+    Fold,
+    Note,
+    Table,
+    chart_key,
+    column_legend,
+    value_cell,
+)
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.copies import copies_only, only_copies_text
 from pyanalyze.report.sentences.gpu_time import in_flight_share
@@ -65,58 +76,56 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         )
     caption = "GPU time and memory per tenant."
     served = any(t.served_by is not None and t.gpu_time_share is not None for t in device.tenants)
+    shared = "of the window" if recorded_ns(device) is None else "of the time on record"
     if served:
         caption += (
-            f" Residency is the MPS server's; the share of a client is the time with {work} in flight. Time of a "
-            "client is attributed while the server was resident: clients in flight at once are not told apart."
+            f" Residency is the MPS server's. A client's share is its time with {work} in flight. Clients in flight at "
+            "once are attributed the same time."
         )
     elif no_kernel:
         caption += f" {only_copies_text(device)}"
     elif any(t.gpu_time_share is not None for t in device.tenants) and device.residency_summary is None:
-        caption += f" The share is the time with {work} in flight."
-    if any(t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants if t not in group):
-        caption += " Without recorded residency of a tenant, all of its time in flight is attributed to it."
-    caption += whole_intervals(device)
+        shared = f"{work} in flight, {shared}"
+    all_of_busy = any(
+        t.resident_ns is None and t.served_by is None and t.attributed_ns for t in device.tenants if t not in group
+    )
+    attributed = f"both at once{'; where residency is not known, all of the time busy' if all_of_busy else ''}"
     names = [t.name for t in device.tenants if t.pid is not None and t.group_of is None]
     if len(set(names)) < len(names):
         # What tells them apart at a glance is their work, where it was traced.
         if any(t.time_split is not None and t.time_split.top_kernel is not None for t in device.tenants):
-            caption += (
-                " Which process is which: see its top kernel under Where the time went; --tenant NAME=PID names it."
-            )
-        else:
-            caption += " Only pids tell processes of one name apart; --tenant NAME=PID names them."
-    if group:
-        caption += " Switch records name any MPS client for all of its group: their residency is known together only."
+            caption += " Top kernels under Where the time went tell processes of one name apart."
+        caption += " --tenant NAME=PID names a process."
     shares = [t.gpu_time_share for t in device.tenants if t.gpu_time_share is not None and t not in group[1:]]
-    if (part := in_flight_share(device)) is not None:
-        caption += " Shares overlap where tenants ran at once: at least one of them had "
-        caption += f"{work} in flight for {fmt.percent(part)} of the window."
-    elif sum(shares) > 1 + _ROUNDING:
-        caption += " Tenants that run at once add up to more than 100 %."
+    if in_flight_share(device) is not None or sum(shares) > 1 + _ROUNDING:
+        caption += " Shares overlap where tenants ran at once."
     columns = (
         Column("Tenant"),
         Column("pid", "as nsys saw it", numeric=True),
-        Column("GPU time share", "of the window" if recorded_ns(device) is None else "of the time on record", True),
+        Column("GPU time share", shared, True),
         Column("Resident", "observed", True),
         Column("Attributed", "busy and resident, inferred", True),
         Column("Busy", f"{work} in flight, observed", True),
-        Column("Residency intervals", "complete; median, observed", True),
+        Column("Residency intervals", f"complete{whole_intervals(device)}; median, observed", True),
         Column("SM share", "of the SM time of traced tenants, modelled", True),
         Column("Memory", "peak, sampled", True),
     )
-    named = "".join(f", recorded under {labels[t.tenant_id]}," for t in for_all)
-    whose = f" The residency of all MPS clients{named} is not drawn." if for_all else ""
+    # In the table it stands beside the tenant that records name.
+    whose = " The residency of all MPS clients is not drawn." if for_all else ""
     if group:
-        whose = " The residency of the MPS group is that of all clients: of each it is not known."
-    blocks: list[Block] = [Table(columns, tuple(rows), caption)]
+        whose = " Residency is that of all clients of the MPS group: of each it is not known."
+    legend = column_legend(
+        ("Busy", f"{work} of the tenant were in flight, switched out or not"),
+        ("Resident", "its context occupied the compute engine"),
+        ("Attributed", attributed),
+    )
+    blocks: list[Block] = [Table(columns, tuple(rows), caption), legend]
     if not no_kernel:
         # Of copies it has no bar.
         chart = Chart(
             chart_key("usage", device.device_id),
             "Busy, resident and attributed time per tenant",
-            f"Busy: its {work} were in flight, switched out or not. Resident: its context occupied the compute engine. "
-            f"Attributed: both at once.{whose}",
+            f"Attributed time is busy and resident at once.{whose}",
         )
         blocks.insert(0, chart)
     if any(t.container or t.pod or t.host_pid is not None for t in device.tenants):

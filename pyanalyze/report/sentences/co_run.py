@@ -95,16 +95,16 @@ def gaps_co_run(device: Device) -> float | None:
 def busy_gaps_text(device: Device) -> str:
     """Which part of the time with contention switch gaps took; empty: not known, or as good as that of the window.
 
-    Where the first paragraphs say it of the time in which all tenants co-ran, of that time here as well: the time
-    in which contexts alternated is nearly as long, and would be a second figure of one thing.
+    Where the first paragraphs say it of the time in which all tenants co-ran, nothing: the time in which contexts
+    alternated is nearly as long, and would be a second figure of one thing.
     """
-    gaps = gaps_co_run(device) if most_alone(device) and shares_known(device) else None
-    found = device.sharing.switch_overhead if gaps is None else gaps
+    if most_alone(device) and shares_known(device) and gaps_co_run(device) is not None:
+        return ""
+    found = device.sharing.switch_overhead
     window = None if device.context_switches is None else device.context_switches.overhead_fraction
     if found is None or (window is not None and abs(found - window) <= _ALIKE * found):
         return ""
-    time = "contexts alternated" if gaps is None else f"all tenants {co_ran_word(device)}"
-    return f"Switch gaps took {fmt.percent(found)} of the time in which {time}."
+    return f"Switch gaps took {fmt.percent(found)} of the time in which contexts alternated."
 
 
 def co_ran_word(device: Device) -> str:

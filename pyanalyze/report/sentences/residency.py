@@ -86,11 +86,11 @@ def other_slice_ns(device: Device) -> int | None:
 
 
 def whole_intervals(device: Device) -> str:
-    """Say that intervals have their whole length, where one is longer than the window."""
+    """Say in the head of a column that intervals have their whole length, where one is longer than the window."""
     lengths = [] if device.residency_summary is None else [t.max_slice_ns for t in device.residency_summary.tenants]
     if max((ns for ns in lengths if ns is not None), default=0) <= (window_length_ns(device) or 0):
         return ""
-    return " Intervals have their whole length, which may reach out of the window."
+    return ", also outside the window"
 
 
 def too_few_intervals(intervals: int) -> bool:
