@@ -160,7 +160,7 @@ def test_no_sentence_is_cut_in_half(hardware: Path, capture: str) -> None:
 def test_one_gap_is_named_where_there_is_no_room_for_what_the_host_did(corpus: Path) -> None:
     """By SQL nothing is on the GPU for 1 628 903 372 ns after the second of 24 operations, of which calls have 1.1 ms."""
     said = " ".join(line.strip() for line in run(corpus / "exports/fuser/report1.sqlite").stdout.splitlines()[:4])
-    gap = "Most of the host's time (1.628 s) lies in one gap of 1.629 s at its start: --start 7476932us leaves it out."
+    gap = "Most of the host's time lies in one gap of 1.629 s at its start: --start 7476932us leaves it out."
     assert gap in said
 
 
@@ -189,7 +189,7 @@ def test_calls_before_that_took_longer_than_all_work_are_on_the_first_screen(cor
         (_, asked_ns), (name, took_ns) = db.execute(calls).fetchmany(2)
     assert (name, asked_ns < 2_000, f"{took_ns / 1e6:.1f}") == ("cudaMalloc_v3020", True, "142.5")
     said = " ".join(" ".join(run("summary", path).stdout.splitlines()).split())
-    assert "CUDA calls took 142.5 ms (first cudaMalloc 142.5 ms: context creation)." in said
+    assert "CUDA calls took 142.5 ms (context creation in cudaMalloc)." in said
     # What is in flight is one graph that was traced whole: no kernel is known.
     assert "kernels and graphs in flight" in said
     run("report", path, "-o", tmp_path / "page.md")

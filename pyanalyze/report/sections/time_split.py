@@ -117,16 +117,18 @@ def _node_tracing(label: str, split: TimeSplit) -> str | None:
     # Beside pauses between units the time of a unit is what counts.
     within = split.within_units or split
     share, each = calls.ns / within.window_ns, fmt.duration(calls.ns / calls.count)
-    whole = "its time without pauses between units" if within is not split else "its time"
+    whole = "its time without pauses" if within is not split else "its time"
     return (
-        f"Launch calls of graphs take {each} each in {label} (mean of {fmt.count(calls.count)}), {fmt.percent(share)} "
-        f"of {whole}. Their kernels were traced one by one, which lengthens these calls: --cuda-graph-trace=graph "
-        "shows by how much."
+        f"Graph launches of {label} take {each} each (mean of {fmt.count(calls.count)}), {fmt.percent(share)} of "
+        f"{whole}. Tracing the kernels inside graphs lengthens them; --cuda-graph-trace=graph shows by how much."
     )
 
 
-def _after_sync(label: str, split: TimeSplit) -> str | None:
-    """Say that launching or the host's time is mostly what follows waits of the host; None: it is not."""
+def _after_sync(label: str, split: TimeSplit, *, pauses_told: bool) -> str | None:
+    """Say that launching or the host's time is mostly what follows waits of the host; None: it is not.
+
+    `pauses_told`: pauses between units of work, which follow such waits, were told before.
+    """
     gaps = split.sync_gaps
     if gaps is None:
         return None
@@ -138,12 +140,14 @@ def _after_sync(label: str, split: TimeSplit) -> str | None:
     if split.host_after_sync is None or split.host_ns < least_ns:
         late = f"The host of {label} was late because it had waited in {call} until nothing was queued"
         return f"{late}: {short}." if short_most else None
+    if pauses_told and not short_most:
+        return None
     # In long gaps the call is no cause: the host may have computed behind it, or waited for requests.
     median_ns = gaps.long_host_median_ns
-    each = "" if median_ns is None else f", and then made no CUDA call for a median of {fmt.duration(median_ns)}"
+    each = "" if median_ns is None else f" for {fmt.duration(median_ns)} (median)"
     host = f"{fmt.duration(gaps.host_ns)} of {part_words(Limit.HOST, ())} in {fmt.counted(gaps.long_gaps, 'gap')}"
-    also = f". {capital(short)} followed that call as well" if short_most else ""
-    return f"The host of {label} had waited in {call} until nothing was queued{each}: {host}{also}."
+    also = f" {capital(short)} followed that call as well." if short_most else ""
+    return f"After {call} had waited until nothing was queued, {label} made no CUDA call{each}: {host}.{also}"
 
 
 def _gaps(device: Device, labels: Mapping[int, str]) -> Iterator[str]:
@@ -163,7 +167,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         return []
     few = [] if len(device.tenants) == 1 else [too_few_text(label, split) for label, split in splits if split.too_few]
     splits = [(label, split) for label, split in splits if not split.too_few]
-    said = limit_text(device) or ""
+    # The table below has the other parts, and says what they count.
+    said = limit_text(device, glosses=(), rest=False) or ""
     if not splits:
         return [Para(text) for text in [said, *few] if text]
     copies = [one.copies for one in device.tenants if one.time_split is not None]
@@ -188,14 +193,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
         Column("Top kernel", "share of kernel time; without others: of the tenant's time"),
     )
-    caption = (
-        "Observed parts of each tenant's own time, which may be shorter than the window; from kernels to host they add "
-        "up to 100 %. Each moment is in one part: see What each part counts."
-    )
-    if any(_part(split, Limit.API_CALLS) == _NOT_SPLIT for _, split in splits):
-        caption += " Calls are not read where gaps are a small part: their time is in launching and host."
+    caption = "Parts of each tenant's own time (observed). Kernels to host add up to 100 %."
     if any(split.queued_in_time for _, split in splits):
-        caption += " Work that waits in gaps of up to 250 us was queued in time: start latency and dependencies remain."
+        caption += f" Queued work in gaps up to {_GAP} waits for its start or for other work, not for the host."
     before = [calls_before_text(label, split.calls_before) for label, split in splits if split.calls_before is not None]
     late = [
         f"{label}: {'. '.join(late_words(split.collective_waits))}."
@@ -203,7 +203,12 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         if split.collective_waits is not None and split.collective_waits.waits
     ]
     phases = [text for label, split in splits if (text := _phases(label, split))]
-    waited = [text for label, split in splits if (text := _after_sync(label, split))]
+    told = len(device.tenants) == 1
+    waited = [
+        text
+        for label, split in splits
+        if (text := _after_sync(label, split, pauses_told=told and split.unit_pauses is not None))
+    ]
     texts = [
         said,
         *few,

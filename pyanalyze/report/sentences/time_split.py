@@ -57,7 +57,9 @@ def part_words(part: Limit, copies: Iterable[Copies | None], *, graphs: bool = F
     return copies_words(copies) if part is Limit.COPIES else _PART_WORDS[part]
 
 
-def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] = GLOSSED) -> str | None:
+def limit_text(
+    device: Device, *, short: bool = False, glosses: Sequence[Limit] = GLOSSED, rest: bool = True
+) -> str | None:
     """What limits the only process of a device, with the parts of its time; None: several, or not known.
 
     Of so few operations that no part of its time means anything, that is said.
@@ -72,6 +74,8 @@ def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] 
         that has most of the host's time is named in both cases.
     glosses
         Parts of which it is said what they count, behind their names.
+    rest
+        Say what the other parts have of its time.
     """
     if len(device.tenants) != 1 or device.tenants[0].time_split is None:
         return None
@@ -83,16 +87,16 @@ def limit_text(device: Device, *, short: bool = False, glosses: Sequence[Limit] 
     if split.unit_pauses is not None and (within := split.within_units) is not None and within.window_ns:
         return _pauses_text(label, split, within, device.tenants[0].copies, glosses, short=short)
     shares = {limit: split.part_ns(limit) / split.window_ns for limit in Limit}
-    rest = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
+    others_by_time = sorted((one for one in Limit if one is not split.limit), key=lambda one: -shares[one])
     copies = device.tenants[0].copies
-    told = [one for one in rest if shares[one] >= NAMED_SHARE]
+    told = [one for one in others_by_time if shares[one] >= NAMED_SHARE]
     gap = split.one_gap
     # On a first screen what the others have of the time without a gap at the start takes their place.
     instead = short and gap is not None and gap.at_start and split.without_gap is not None
     meant = {one: f" ({PART_GLOSSES[one]})" for one in glosses}
     named_parts = (f"{part_words(one, [copies])}{meant.get(one, '')} {fmt.percent(shares[one])}" for one in told)
-    others = "" if instead else ", ".join(named_parts)
-    told_share, rest_share = (sum(shares[one] for one in some) for some in (told, rest))
+    others = "" if instead or not rest else ", ".join(named_parts)
+    told_share, rest_share = (sum(shares[one] for one in some) for some in (told, others_by_time))
     of_rest = "the rest"
     if rest_share - told_share >= _SHOWN_SHARE:
         of_rest = "most of the rest" if told_share > rest_share / 2 else "part of the rest"
@@ -197,9 +201,7 @@ def too_few_text(label: str, split: TimeSplit) -> str:
     """Say that a process has too few operations on a device to judge by, and what took longer before them."""
     what = "1 operation" if split.operations == 1 else f"{fmt.count(split.operations)} operations"
     said = f"{label} has {what} on this GPU and no kernel: too few to say what limits it."
-    return (
-        said if split.calls_before is None else f"{said} {calls_before_text(label, split.calls_before, shares=False)}"
-    )
+    return said if split.calls_before is None else f"{said} {calls_before_text(label, split.calls_before)}"
 
 
 def _host_spent(activity: HostActivity, *, short: bool) -> str:
@@ -226,38 +228,28 @@ def one_gap_text(gap: LongestGap, without: tuple[Limit, float] | None, copies: C
     """
     # It is what a reader needs most: a process that waits once is not one that the host limits.
     part = "Most" if without is None else "Almost all"
-    length, of_host = fmt.duration(gap.end_ns - gap.start_ns), fmt.duration(gap.of_host_ns)
-    # CUDA calls have the rest of it.
-    is_in = "is one gap" if length == of_host else f"({of_host}) lies in one gap"
-    once = f"{part} of the host's time {is_in} of {length}"
+    once = f"{part} of the host's time lies in one gap of {fmt.duration(gap.end_ns - gap.start_ns)}"
     rest = "" if without is None else f" Without it: {part_words(without[0], [copies])} {fmt.percent(without[1])}."
     if gap.at_start:
         return f"{once} at its start: --start {gap.end_ns // 1000}us leaves it out.{rest}"
     return f"{once}, after {fmt.count(gap.operations_before)} of {fmt.count(gap.operations)} operations.{rest}"
 
 
-def calls_before_text(label: str, calls: CallsBefore, *, shares: bool = True, short: bool = False) -> str:
+def calls_before_text(label: str, calls: CallsBefore, *, short: bool = False) -> str:
     """How long CUDA calls of a process took before the time that its parts are of."""
+    took, whose = fmt.duration(calls.ns), "" if short else f" of {label}"
     named = "" if calls.call is None else f" ({visible(calls.call, 40)} {fmt.duration(calls.call_ns)})"
     if calls.call is not None and calls.first_ns is not None:
-        call, length = visible(calls.call, 40), fmt.duration(calls.first_ns)
-        named = (
-            f" (first {call} {length}: context creation)"
-            if short
-            else f" ({length} in the first {call}: context creation)"
-        )
+        length = fmt.duration(calls.first_ns)
+        named = f" ({'' if length == took else f'{length} of it '}context creation in {visible(calls.call, 40)})"
     anywhere = " on any GPU" if calls.devices > 1 else ""
+    said = f"Before its first operation{anywhere}, CUDA calls{whose} took {took}{named}."
     if short:
-        return f"Before its first operation{anywhere}, CUDA calls took {fmt.duration(calls.ns)}{named}."
-    left_out = "; these shares leave that out" if shares else ""
-    said = (
-        f"Before its first operation{anywhere}, CUDA calls of {label} took {fmt.duration(calls.ns)}{named}{left_out}."
-    )
+        return said
     if calls.switched_out is not None:
         times = "once" if calls.switched_out == 1 else f"{fmt.count(calls.switched_out)} times"
         said = (
-            f"{said} During these calls its context was switched out for others {times}, for "
-            f"{fmt.duration(calls.switched_out_ns)} in all. In that time it waited for its time slice, or had no work "
-            "(inferred)."
+            f"{said} Meanwhile its context was switched out {times}, {fmt.duration(calls.switched_out_ns)} in all: it "
+            "waited for its time slice, or had no work (inferred)."
         )
     return said if calls.cpu_samples is None else f"{said} CPU samples until then {sampled_words(calls.cpu_samples)}."
