@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.copies import UNCOVERED_RATE
-from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, value_cell
+from pyanalyze.report.blocks import Block, Cell, Column, Para, Table, column_legend, value_cell
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.copies import DIRECTION_WORDS, HOST_MEMORY_WORDS
 from pyanalyze.results.labels import tenant_labels
@@ -20,18 +20,19 @@ if TYPE_CHECKING:
 
 #: The median of fewer sizes says nothing.
 _ENOUGH = 5
-_CAPTION = (
-    "Observed copies and memsets. Without a kernel: no kernel of the process was in flight. Rate is over copies of all "
-    "sizes: small ones never reach that of large ones. "
-    f"Size is p50; below {_ENOUGH} copies it gives the smallest and the largest."
+_CAPTION = "Copies and memsets (observed)."
+_MEANINGS = (
+    ("Size", f"p50; below {_ENOUGH} copies, the smallest and the largest"),
+    ("Without a kernel", "no kernel of the process was in flight"),
+    ("Rate", "over copies of all sizes: small ones never reach that of large ones"),
+    (
+        "Best rate",
+        "of the fastest copy of at least 1 MiB of this process in the same direction, or of a row if that is higher",
+    ),
 )
 #: Beside the bandwidth of the memory a rate is half of what counts.
 _TWICE = " Copies on the device read and write each byte: memory traffic is twice their rate."
-_FASTEST = (
-    " Best rate: of the fastest copy of at least 1 MiB of this process in the same direction, or of a row of that "
-    "direction where that is higher."
-)
-_LINK = "link can do at least that; its generation and width are not recorded."
+_LINK = "link can do at least the best rate."
 
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
@@ -57,9 +58,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     else:
         linked = any(kind.direction is not CopyDirection.ON_DEVICE for kind in kinds)
         # Copies on the device cross its memory, not the link.
-        the = " Except for copies on the device: the " if on_device else " The "
-        caption += f"{_FASTEST}{f'{the}{_LINK}' if linked else ''}"
-    blocks: list[Block] = [Table(columns, rows, caption)] if rows else []
+        the = " Except on the device, the " if on_device else " The "
+        caption += f"{the}{_LINK}" if linked else ""
+    shown = {column.title for column in columns}
+    legend = column_legend(*(one for one in _MEANINGS if one[0] in shown))
+    blocks: list[Block] = [Table(columns, rows, caption), legend] if rows else []
     for label, copies in found:
         blocks += [Para(text) for text in _sentences(label, copies)]
     return blocks
@@ -104,16 +107,14 @@ def _sentences(label: str, copies: Copies) -> Iterator[str]:
     if any(n for n, _, _ in found):
         parts = [f"{fmt.count(n)} of {fmt.count(of)} {what}" for n, of, what in found if n]
         yield (
-            f"The records of {fmt.names(parts)} of {label} do not cover their execution: their memory traffic over "
-            f"their durations is {UNCOVERED_RATE} times the memory bandwidth of the device or more. They show no rate, "
-            "and their time is a lower bound."
+            f"The records of {fmt.names(parts)} of {label} do not cover their execution: they would need "
+            f"{UNCOVERED_RATE} times the memory bandwidth or more. They show no rate, and their time is a lower bound."
         )
     if copies.other_devices:
         beside = fmt.names([f"device {one.device_id}: {fmt.duration(one.overlap_ns)}" for one in copies.other_devices])
         yield (
-            f"Copies of {label} from and to the host were in flight for {fmt.duration(copies.host_ns)}. For most of "
-            f"that time those of other devices were, too ({beside}). The devices may share the link or the memory of "
-            "the host; no record shows it."
+            f"Copies of {label} from and to the host took {fmt.duration(copies.host_ns)}. Most of that time other "
+            f"devices copied as well ({beside}). They may share the link or host memory; no record shows it."
         )
     if copies.migrations is not None:
         yield _unified(label, copies, copies.migrations)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.nsys_tool import recording
-from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table
+from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table, column_legend
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.streams import STREAM_REASONS, lost_streams_text, pair_name, stream_name, stream_reason
 from pyanalyze.results.explain import operation_text
@@ -43,10 +43,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         for block in _of_one(labels[tenant.tenant_id], tenant.streams, tenant.time_split)
     ]
     if blocks and TRAITS[device.sharing.mode].same_sms and len(device.tenants) > 1:
-        blocks.insert(0, Para("Only streams of one process are compared: other tenants may fill the SMs meanwhile."))
+        blocks.insert(0, Para("Streams are compared within a process. Other tenants may fill the SMs meanwhile."))
     if blocks and TRAITS[device.sharing.mode].time_sliced:
-        blocks.insert(0, Para("In flight includes time switched out, in which the process was not resident."))
+        blocks.insert(0, Para("In flight includes time switched out."))
+    if any(isinstance(block, Table) for block in blocks):
+        blocks.append(_LEGEND)
     return blocks
+
+
+_LEGEND = column_legend(
+    ("Both had work", "both streams had an operation whose launch call had returned and that had not ended"),
+    ("Overlapped, not overlapped, neither", "of that time: both in flight; one; none"),
+    ("Late", "an operation was launched after the other stream had ended"),
+    ("Lost", "not overlapped and late, less waits for full SMs and for what must run in order on the GPU"),
+    ("Why it did not run beside the other", "unexplained: the capture does not say why the two could not run at once"),
+    ("Insufficient SM resources", "one kernel by itself had filled the SMs; it may be of a third stream"),
+)
 
 
 def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[Block]:
@@ -54,8 +66,8 @@ def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[B
     if not streams.calls_known:
         yield Note(
             "Launch calls are missing",
-            "Without CUDA API records it is not known when work was launched, and so what waited or came late. To "
-            f"capture them: {recording(switches=False)}",
+            "Without CUDA API records it is not known what waited or came late. To capture them: "
+            f"{recording(switches=False)}",
             "warning",
         )
     alternating = streams.alternating
@@ -78,9 +90,8 @@ def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[B
     unknown = {_kernel(one) for one in streams.slowdowns} - {_kernel(one) for one in known}
     if unknown:
         whose = f"The slowdown of {_names(unknown)}" if known else "The slowdown of kernels"
-        *whys, last = sorted({_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown})
-        why = f"of each, {', '.join(whys)}, or {last}" if whys else last
-        yield Para(f"{whose} beside another stream is not known: {why}.")
+        whys = sorted({_why_unknown(one) for one in streams.slowdowns if _kernel(one) in unknown})
+        yield Para(f"{whose} beside another stream is not known: {', or '.join(whys)}.")
 
 
 def _gain(pair: StreamPair, streams: Streams) -> str | None:
@@ -115,8 +126,7 @@ def _names(kernels: Iterable[tuple[str | None, int | None, int | None]]) -> str:
 def _why_unknown(one: StreamSlowdown) -> str:
     """Why the slowdown of a kernel beside another stream is not known, as the core decides it."""
     if one.n_solo < _LEAST:
-        few = "no launch" if one.n_solo == 0 else f"fewer than {_LEAST} launches"
-        return f"{few} ran without that stream"
+        return f"fewer than {_LEAST} launches ran without that stream"
     if one.n < _LEAST:
         return f"fewer than {_LEAST} launches ran beside that stream"
     return "the interval is too wide to tell"
@@ -142,7 +152,7 @@ def _executed(streams: Streams) -> str:
     said = [f"{name}: {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
-    return f"In flight, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
+    return f"Time in flight, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
 
 
 def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
@@ -185,28 +195,15 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
     more = (
         f" {fmt.counted(left, 'more pair')} {'is' if left == 1 else 'are'} in the JSON: {_IN_JSON}." if left > 0 else ""
     )
-    together = " Pairs have that time in common: do not add it up." if len(pairs) > 1 else ""
+    together = " Pairs share time: do not add them up." if len(pairs) > 1 else ""
     apart = len(streams.pairs) - len(pairs)
     if apart:
         more += f" {fmt.counted(apart, 'pair')} of streams never had work at the same time."
     if any(one.is_graph_branch for one in streams.streams):
-        more += (
-            " Until a graph begins, it is work of the stream that it was launched to. CUDA runs further branches in "
-            "streams of its own: their work begins with the graph."
-        )
+        more += " Work of graph branches begins with the graph."
     if len({one.green_context_id for one in streams.streams} - {None}) > 1:
-        more += (
-            " SM sets of two green contexts are assumed not to overlap. Time in which a stream waited, or may have "
-            "waited, for SMs of its own set is left out of pairs with another set."
-        )
-    return Table(
-        columns,
-        rows,
-        f"Observed: kernels, copies and launch calls. A stream has work from the end of the launch call on. "
-        f"Not overlapped and late add up to the time without overlap. Lost is what of it neither insufficient SM "
-        f"resources nor an order of the two on the GPU explains."
-        f"{together}{more}",
-    )
+        more += " SM sets of two green contexts are assumed not to overlap."
+    return Table(columns, rows, f"Pairs of streams (observed).{together}{more}")
 
 
 def _reasons(streams: Streams) -> Table:
@@ -232,17 +229,8 @@ def _reasons(streams: Streams) -> Table:
     left = len(losses) - len(rows)
     more = f" {fmt.count(left)} more {'is' if left == 1 else 'are'} in the JSON: {_IN_JSON}." if left else ""
     if any(loss.reason is StreamReason.POSSIBLY_SM_RESOURCES for _, loss in losses):
-        more = (
-            " Possibly insufficient SM resources: a kernel of the same green context was in flight, whose blocks leave "
-            f"no room on the SMs that they fill. How many SMs the green context has is not recorded.{more}"
-        )
-    return Table(
-        columns,
-        rows,
-        "Inferred from what was in flight, or ended just before, where the capture says why the two could not run at "
-        "once. Where it does not, the time is unexplained. Insufficient SM resources: one kernel by itself had filled "
-        f"the SMs; it may be of a third stream.{more}",
-    )
+        more = f" How many SMs the green context has is not recorded: a kernel of it may have filled them.{more}"
+    return Table(columns, rows, f"Why streams did not overlap (inferred).{more}")
 
 
 def _slowdowns(streams: Streams) -> Table:
@@ -270,14 +258,14 @@ def _slowdowns(streams: Streams) -> Table:
         Column("Launches", "beside / without", True),
     )
     caption = (
-        "Observed durations of the same kernel (name, grid, block) in the same capture. The slowdown is of means, and "
-        "of the time in which the other stream was in flight: it is not the ratio of the two medians."
+        "Durations of the same kernel (name, grid, block) in this capture (observed). The slowdown is of means, not of "
+        "the medians."
     )
     by_graph = {operation_text(one.kernel, 30) or "unnamed" for one in known if _only_beside_by_graph(one)}
     if by_graph:
         caption += (
-            f" Of {fmt.names(sorted(by_graph), most=3)}, launches beside the other stream were nodes of graphs, and "
-            "those without it were launched one by one: part of the difference may be that."
+            f" {fmt.names(sorted(by_graph), most=3)} ran in graphs beside the other stream, and outside of graphs "
+            "without it: part of the difference may be that."
         )
     return Table(columns, rows, caption)
 

@@ -80,7 +80,7 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
     """
     pair, without = streams.most_lost, streams.without_gap(split)
     # What nobody could see is no all-clear.
-    inside = " This holds between graphs: they were traced whole, and work inside a graph is not known."
+    inside = " Graphs were traced whole: streams inside a graph are not known."
     inside = inside if streams.whole_graphs else ""
     if pair is None or without.lost_share < SMALL_SHARE:
         most = max(streams.pairs, key=lambda one: one.overlap_ns, default=None)
@@ -90,7 +90,7 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
                 return f"{text}.{inside}"
             # Where none was in flight, as while the context is switched out, neither missed the other.
             share = most.overlap_ns / (most.overlap_ns + most.lost_ns)
-            text = f"{text}, {fmt.percent(share)} of the time in which both had work and one or both were in flight"
+            text = f"{text}, {fmt.percent(share)} of the time in which both had work and at least one was in flight"
             return f"{text}.{inside}"
         used = f"{label} used {len(streams.streams)} streams, which"
         if pair is None:
@@ -98,7 +98,7 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time.{inside}"
     of = "its time"
     if gap_ns := streams.window_ns - without.window_ns:
-        of += f" less a {fmt.duration(gap_ns)} gap"
+        of += f" without a gap of {fmt.duration(gap_ns)}"
     lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
