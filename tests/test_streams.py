@@ -657,7 +657,8 @@ def test_who_fills_the_sms_of_its_cap_leaves_none_to_its_other_stream(hardware: 
     assert loss.operations == inside == 359 and soonest > 1 / 3
     page = render_markdown(session.report(), kernels=session.kernel_occupancy)
     waves = {
-        row.split(" | ")[0]: row.split(" | ")[6] for row in page.split("| Waves (of blocks) |")[1].splitlines()[2:9]
+        row.split(" | ")[0]: row.split(" | ")[6]
+        for row in page.split("| Waves (of blocks; below 1: empty block slots) |")[1].splitlines()[2:9]
     }
     assert (waves["| B1"], waves["| B2"]) == ("1.60", "0.799")
     assert "kit (pid 2340) 66 and kit (pid 2341) 66, of 132." in page

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import SM_ORDER_ASSUMED_FROM_MAJOR
-from pyanalyze.analysis.impact import untraced_share
 from pyanalyze.analysis.occupancy import grid_fill, kernel_time, uneven_grid
 from pyanalyze.report.blocks import (
     Block,
@@ -25,12 +24,13 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.missing import why_missing, why_missing_or_nothing
 from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, while_in_flight
 from pyanalyze.report.sentences.samples import samples_text
-from pyanalyze.report.sentences.tenants import has_untraced, residency_labels
+from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.report.sentences.words import LONG, recorded_ns
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import FEW_BLOCKS, NEGLIGIBLE_RESIDENCY, TRAITS
+from pyanalyze.text.format import capital, full_stop
+from pyanalyze.vocabulary import FEW_BLOCKS, SMALL_SHARE, TRAITS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -45,10 +45,7 @@ TOP_KERNELS = 20
 
 
 #: Where `SM_ACTIVE_SPREAD` and the intervals of `kernel_occupancy` come from (`tests/bench/launches.py`).
-_INTERVALS = (
-    "{} come from 891 launches of other programs that Nsight Compute counted: for 95 % of them the counter was "
-    "inside such a range. The shorter a kernel, the wider it is. "
-)
+_INTERVALS = "{} contained the Nsight Compute counter for 95 % of 891 launches of other programs. "
 
 
 def _end(found: Bounded) -> str:
@@ -79,8 +76,8 @@ def _drawn(occupancy: Occupancy) -> str:
     end = _end(occupancy.warps)
     of_range = f", the {end} end of the range above" if end else ""
     return (
-        " Drawn are blocks as the model places them, without what starting, ending and uneven blocks cost real "
-        f"kernels. The mean over the window is {fmt.percent(occupancy.warps.value, 0)}{of_range}."
+        " The chart leaves out what starting, ending and uneven blocks cost; its mean is "
+        f"{fmt.percent(occupancy.warps.value, 0)}{of_range}."
     )
 
 
@@ -129,7 +126,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             blocks.append(
                 Para(
                     "The sizes of the SM sets of green contexts are not recorded. The model lets every kernel use "
-                    f"{_all_sms(device)}, so that it may show blocks on SMs that its green context does not have."
+                    f"{_all_sms(device)}, also those that its green context does not have."
                 )
             )
         if occupancy.calibration is not None:
@@ -159,27 +156,22 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                 text = "The counters saw another occupancy than the model: " + visible(check.detail, LONG)
                 blocks.append(Note("Model and counters disagree", text, "warning"))
             else:
-                inside = ". That is inside the modelled range, away from its value." if check.agrees is False else ""
-                blocks.append(Para(f"Against counters: {visible(check.detail, LONG)}{inside}"))
+                inside = " That is inside the modelled range, away from its value." if check.agrees is False else ""
+                blocks.append(Para(f"{full_stop(capital(visible(check.detail, LONG)))}{inside}"))
             if ranges:
                 blocks.append(Para(ranges.strip(), "muted"))
             blocks.append(
                 Chart(
                     chart_key("counters", device.device_id),
                     f"SMs active{'' if check.warps is None else ' and warps'}, modelled and by hardware counter",
-                    "Over the same time bins. Counters have no process: of several tenants only the sum is comparable.",
+                    "Counters count all tenants together.",
                 )
             )
-        idle = untraced_share(device) > NEGLIGIBLE_RESIDENCY and has_untraced(device)
-        untraced = " Untraced tenants count as idle." * idle
-        if device.missing_for("sm_sets"):
-            untraced += f" Assumes that every kernel may use {_all_sms(device)}."
         blocks.append(
             Chart(
                 chart_key("occupancy", device.device_id),
                 "Modelled occupancy over time",
-                "Mean resident warps over all warp slots of the device, stacked by tenant. Replayed from "
-                f"launch configurations: no supported interface measures this per SM.{_drawn(occupancy)}{untraced}",
+                f"Resident warps over all warp slots, stacked by tenant.{_drawn(occupancy)}",
             )
         )
         blocks.append(
@@ -189,10 +181,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     Chart(
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by TPC and time",
-                        "Blocks placed SM by SM as the block scheduler would, constrained by the recorded starts and "
-                        "ends of the kernels. A row is the mean of the two SMs of a TPC, of which one may be without a "
-                        "block. Darkest: hardly a block on either. Hatched: it is a model, because no trace records "
-                        f"the SM of a block.{_drawn(occupancy)}{untraced}{_assumed_numbers(device)}",
+                        "A row is the mean of the two SMs of a TPC. Darkest: hardly a block on either. Hatched, "
+                        f"because no trace records the SM of a block.{_assumed_numbers(device)}",
                     ),
                 ),
             )
@@ -203,7 +193,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             columns = (Column("Limiting resource"), Column("Kernel time it limits", "ties count for each", True))
             caption = "Resources that keep theoretical occupancy below 100 % (modelled)."
             blocks.append(Table(columns, rows, caption))
-            if occupancy.small_grids:
+            if occupancy.small_grids >= SMALL_SHARE:
                 blocks.append(Para(_small_grids(occupancy)))
         else:
             blocks.append(Para(_no_resource(device, occupancy, inputs.kernels)))
@@ -214,16 +204,16 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 def _no_resource(device: Device, occupancy: Occupancy, kernels: pl.DataFrame | None) -> str:
     """Say that no resource of the SM limits any kernel: occupancy is full, or grids leave SMs empty."""
     full = "Theoretical occupancy is 100 %: no resource of the SM limits it (modelled)."
-    few = f" {_small_grids(occupancy)}" if occupancy.small_grids else _too_few_blocks(device, kernels)
+    few = f" {_small_grids(occupancy)}" if occupancy.small_grids >= SMALL_SHARE else _too_few_blocks(device, kernels)
     return f"{full}{few}"
 
 
 def _small_grids(occupancy: Occupancy) -> str:
     """Say which part of kernel time is of grids that leave many SMs empty, and what that means."""
+    part = fmt.percent(occupancy.small_grids)
     return (
-        f"Grids with {fmt.percent(occupancy.small_grids)} of kernel time have at most {FEW_BLOCKS:g} blocks per SM: "
-        f"{fmt.percent(1 - FEW_BLOCKS, 0)} of the SMs or more have no block of them. Theoretical occupancy does not "
-        "count that: it is of an SM full of such blocks."
+        f"Launches that take {part} of kernel time have at most {FEW_BLOCKS:g} blocks per SM: "
+        f"they reach at most {fmt.percent(FEW_BLOCKS, 0)} of the SMs. Theoretical occupancy does not count that."
     )
 
 
@@ -302,11 +292,7 @@ def _assumed_numbers(device: Device) -> str:
     major = (device.compute_capability or "").partition(".")[0]
     if major.isdecimal() and int(major) < SM_ORDER_ASSUMED_FROM_MAJOR:
         return ""
-    return (
-        f" SM numbers are assumed: from compute capability {SM_ORDER_ASSUMED_FROM_MAJOR}.0 on, the order in which "
-        "blocks reach equally full SMs is not known. The model takes low numbers first, so upper rows may be fuller: "
-        "compare how many rows are full, not which."
-    )
+    return " SM numbers are assumed: compare how many rows are full, not which."
 
 
 def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
@@ -326,14 +312,18 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
     found = [] if device.occupancy is None else device.occupancy.kernel_counters
     counted = {(one.name, one.grid_blocks, one.block_threads): one for one in found}
     rows = tuple(_kernel_row(row, labels, device, usable, counted, time) for row in mine[:TOP_KERNELS])
+    # Of a capped client the fewer SMs make more waves.
+    capped = not usable and TRAITS[device.sharing.mode].capped and device.sm_count is not None
     columns = (
         Column("Kernel"),
         Column("Tenant"),
-        Column("Resident time", "sum", True) if time else Column("Time", "sum of durations", True),
+        Column("Resident time", "sum, without time switched out", True)
+        if time
+        else Column("Time", "sum of durations", True),
         Column("Launches", numeric=True),
         Column("Occupancy", "theoretical", True),
         Column("Occupancy limited by"),
-        Column("Waves", "of blocks", True),
+        Column("Waves", f"of blocks{'' if capped else '; below 1: empty block slots'}", True),
         Column("Warps per SM", "corrected mean when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
@@ -347,31 +337,25 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         if (fill := grid_fill(row, device.sm_count, usable)).blocks and fill.sms and fill.blocks < fill.sms
     ]
     fewer = f" With fewer blocks than SMs: {fmt.names(list(dict.fromkeys(few)), 3)}." if few else ""
-    # Of a capped client the fewer SMs make more waves.
-    capped, empty = "", " Below 1 wave, block slots stay empty."
+    over = ""
     if usable:
         each = fmt.names([f"{labels[tenant]} {fmt.count(sms)}" for tenant, sms in usable.items()], most=4)
-        capped = f" Waves are over the SMs that each tenant may use: {each}, of {fmt.count(device.sm_count)}."
-    elif TRAITS[device.sharing.mode].capped and device.sm_count is not None:
-        empty = ""
-        capped = (
-            f" Waves are over {_all_sms(device)}. Where a process or context has fewer, there are more waves: below 1, "
-            "block slots may all be full."
-        )
-    of_time = "resident time (switch records: without what kernels were switched out)" if time else "time"
+        over = f" Waves are over the SMs that each tenant may use: {each}, of {fmt.count(device.sm_count)}."
+    elif capped:
+        over = f" Waves are over {_all_sms(device)}. A process or context that has fewer has more waves."
+    of_time = "resident time" if time else "time"
+    most = f"The {len(rows)}{more} launch configurations with the most {of_time}. "
     return [
         Chart(
             chart_key("limiters", device.device_id),
             "Occupancy limit of each kernel",
-            f"Theoretical occupancy of the kernels with the most {'resident ' if time else ''}time, whatever their "
-            "grids, coloured by the resource of the SM that limits it.",
+            f"Theoretical occupancy of the kernels with the most {of_time}, coloured by what limits it.",
         ),
         Table(
             columns,
             rows,
-            ("" if len(rows) == 1 else f"The {len(rows)}{more} launch configurations with the most {of_time}. ")
-            + f"Times and launches are observed, occupancy and waves are modelled.{empty}{fewer}{capped} "
-            "Warps per SM are corrected for what starting, ending and uneven blocks cost real kernels."
+            ("" if len(rows) == 1 else most)
+            + f"Times and launches are observed; occupancy, waves and warps are modelled.{fewer}{over}"
             + (" Counters are sampled while no other kernel was in flight." if counted else ""),
         ),
     ]
