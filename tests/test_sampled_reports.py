@@ -165,7 +165,7 @@ def test_free_memory_is_what_the_driver_says() -> None:
     report = load(file).report()
     assert report.devices[0].memory is not None
     assert report.devices[0].memory.headroom_bytes == min(free) * 2**20
-    assert "Almost full: less than 10 % free." in render_markdown(report)
+    assert "At least 10 % of memory was free in each of " in render_markdown(report)
 
 
 def test_under_mig_no_switch_records_are_asked_for_and_who_is_absent_is_not_recorded() -> None:
@@ -245,7 +245,7 @@ def test_samples_without_a_time_are_said_to_be_left_out_of_the_chart() -> None:
     """Five rows of dmon before the programs began, and five after: without times, beside six samples with one."""
     blocks = (block for section in lay_out(report_of(L40S)).sections for block in section.blocks)
     caption = next(block.caption for block in blocks if isinstance(block, Chart))
-    assert caption.endswith("Not drawn, because they have no time: 10 of 16 samples.")
+    assert caption.endswith(" 10 of 16 samples have no time and are not drawn.")
 
 
 def test_one_reading_has_no_chart() -> None:

@@ -875,7 +875,7 @@ def test_ranges_of_utilisation_are_explained(hardware: Path) -> None:
     (table,) = [one for one in _section(report, "samples") if isinstance(one, Table) and "Tenants" in one.caption]
     place = [column.title for column in table.columns].index("Utilisation")
     assert all(" to " in row[place].text for row in table.rows)
-    assert "the lower end counts these as no use, the upper end leaves them out" in table.caption
+    assert "no value of the process: its lower end counts them as no use." in table.caption
     ((listed, *_),) = [device.listed for device in report.devices]
     assert listed.utilization is not None and listed.utilization.low is not None and listed.utilization.high is not None
     assert listed.utilization.low / listed.utilization.high == pytest.approx(listed.utilization.n / 24)
@@ -1090,7 +1090,7 @@ def test_gpu_time_is_not_known_without_a_kernel(corpus: Path) -> None:
 def test_what_is_to_be_captured_of_memory_is_named(corpus: Path) -> None:
     report = load(corpus / "exports" / "nemo-a5000" / "report2.nsys2026.sqlite").report()
     (note,) = [one for one in _section(report, "memory") if isinstance(one, Note)]
-    assert note.text == "The device has 23.7 GiB. To capture memory in use, one of these:"
+    assert (note.title, note.text) == ("Memory in use is not known", "To capture it, run one of these:")
 
 
 def test_lost_launches_of_two_devices_are_told_apart(corpus: Path) -> None:

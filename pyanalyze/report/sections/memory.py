@@ -28,10 +28,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     listed = all(gap.how for gap in device.missing_for("process_list"))
     how = Commands(("pyanalyze record -- PROGRAM", *((HOW["nvml"],) if listed else ())))
     if not known and (memory is None or memory.peak_bytes is None):
-        size = (
-            "" if memory is None or memory.total_bytes is None else f"The device has {fmt.bytes_(memory.total_bytes)}. "
-        )
-        return [Note("Memory in use is not known", f"{size}To capture memory in use, one of these:"), how]
+        return [Note("Memory in use is not known", "To capture it, run one of these:"), how]
     total = None if memory is None else memory.total_bytes
     peak = None if memory is None else memory.peak_bytes
     # Of a board in MIG mode nobody can allocate what no instance has.
@@ -95,11 +92,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 def _never_full(device: Device) -> str:
     counter = None if device.sampled is None else device.sampled.counter("memory_used")
-    limit = f"Almost full: less than {fmt.percent(MEMORY_RESERVE, 0)} free."
+    free = f"At least {fmt.percent(MEMORY_RESERVE, 0)} of memory was free"
     if counter is not None and counter.n == 1:
-        return f"Memory was not almost full in the only sample of it. {limit}"
-    samples = "" if counter is None else f" in {fmt.count(counter.n)} samples"
-    return f"Memory was never almost full{samples}. {limit} Peaks between two samples are not recorded."
+        return f"{free} in the only sample of it."
+    samples = "" if counter is None else f" in each of {fmt.count(counter.n)} samples"
+    return f"{free}{samples}. Peaks between samples are not recorded."
 
 
 def _part_of(part: int | None, whole: int | None) -> float | None:

@@ -19,6 +19,7 @@ from pyanalyze.report.blocks import (
     value_cell,
 )
 from pyanalyze.report.sampled_text import (
+    ALMOST_ALL,
     association_text,
     counters_table,
     engines_sentence,
@@ -53,9 +54,9 @@ if TYPE_CHECKING:
 
 #: What the chart draws of the engines of a device, by counter, and what it is.
 _SHARES = {
-    "gpu_utilization": ("Utilisation", "share of time in which a kernel ran, not occupancy"),
-    "gr_engine_active": ("Graphics engine active", "share of time with graphics or compute work, not occupancy"),
-    "sm_active": ("SMs active", "SMs with at least one warp, mean over SMs and time"),
+    "gpu_utilization": ("Utilisation", "the share of time in which a kernel ran, not occupancy"),
+    "gr_engine_active": ("Graphics engine active", "the share of time with graphics or compute work, not occupancy"),
+    "sm_active": ("SMs active", "the share of SMs with at least one warp"),
 }
 #: Rows of a list that are shown outside of a fold.
 _MOST = 40
@@ -93,15 +94,13 @@ def use_chart(device: Device) -> Chart | Para:
     # The first of them is the one that is drawn.
     name, meaning = next((_SHARES[one.name] for one in counters if one.name in _SHARES), ("Utilisation", ""))
     found = device.sampled
-    untimed = ""
+    said = [f"{name} is {meaning} (sampled)." if meaning else "Sampled."]
+    if found is not None and found.covered_share is not None and found.covered_share < ALMOST_ALL:
+        said.append("Time without samples has no line.")
     if found is not None and found.without_time:
         of = f"{fmt.count(found.without_time)} of {fmt.counted(found.n, 'sample')}"
-        untimed = f" Not drawn, because they have no time: {of}."
-    return Chart(
-        chart_key("samples", device.device_id),
-        f"{name} and memory over time",
-        f"Sampled. {f'{name}: {meaning}. ' if meaning else ''}Time without samples has no line.{untimed}",
-    )
+        said.append(f"{of} have no time and are not drawn.")
+    return Chart(chart_key("samples", device.device_id), f"{name} and memory over time", " ".join(said))
 
 
 def _figures(device: Device) -> Facts:
@@ -204,12 +203,12 @@ def tenants_table(listed: Sequence[ListedTenant], inputs: Inputs, caption: str) 
     rows = [tuple(row[n] for n in kept) for row in cells]
     if any(" to " in share_text(one) for one in listed):
         caption += (
-            " Utilisation is a range where some samples have no value of the process: the lower end counts these as no "
-            "use, the upper end leaves them out."
+            " Utilisation is a range where some samples have no value of the process: its lower end counts them as no "
+            "use."
         )
     uses = [one.utilization.value for one in listed if one.utilization is not None]
     if sum(use for use in uses if use is not None) > 1:
-        caption += " Together it is over 100 %: it does not divide the GPU between tenants, as GPU time does."
+        caption += " Utilisation adds up to more than 100 %: it does not divide the GPU between tenants."
     blocks: list[Block] = [Table(columns, tuple(rows[:_MOST]), caption)]
     if len(rows) > _MOST:
         blocks.append(Fold(f"{len(rows) - _MOST} more", (Table(columns, tuple(rows[_MOST:])),)))
