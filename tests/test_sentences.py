@@ -121,7 +121,7 @@ def test_a_weight_says_for_which_mode_and_against_what(fixtures: Path) -> None:
     (device,) = load(fixtures / "demo-time-slicing.sqlite").report().devices
     said = weights_text(device.sharing)
     assert "log odds" in said
-    assert "Weight: how much a row speaks for time-slicing (log odds, base e). +3 makes it about" in said
+    assert "Weights are for time-slicing (log odds, base e): +3 makes it about 20 times as likely." in said
     weights = {one.name: weight for one, weight in weighed_evidence(device.sharing)}
     # docs/modes/time_slicing.md: contexts that alternate weigh 5; streams that overlap have no row.
     assert (weights["contexts_alternate"], weights["streams_overlap"]) == (5.0, 0.0)
@@ -627,7 +627,8 @@ def test_every_word_of_a_basis_is_explained_where_the_key_numbers_point(fixtures
     (section,) = [one for one in page.sections if one.id == "glossary"]
     (table,) = [one for one in section.blocks if isinstance(one, Table)]
     explained = {row[0].basis or row[0].text for row in table.rows}
-    assert explained == {"observed", "inferred", "modelled", "sampled", "configured", "assumed", "documented"}
+    words = {"observed", "inferred", "modelled", "sampled", "configured", "assumed", "documented"}
+    assert explained == {*words, "confidence"}
     assert any(section.title in one.text for one in _section(report, "summary") if isinstance(one, Para))
 
 
@@ -1136,7 +1137,54 @@ def test_a_timeline_explains_only_what_it_shows(name: str, said: str, hardware: 
 def test_bars_that_look_longer_than_their_work_are_explained(name: str, wide: bool, corpus: Path) -> None:
     report = load(corpus / "exports" / f"{name}.sqlite").report()
     (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
-    assert ("at least a pixel wide" in chart.caption) is wide
+    assert ("Short bars are widened to a pixel." in chart.caption) is wide
+
+
+def test_contexts_look_concurrent_only_where_residency_intervals_have_about_a_pixel(fixtures: Path) -> None:
+    """Time slices of 2.1 ms, by the switch records: 2.3 pixels of 0.91 ms in 655 ms, and 1.4 of 1.57 ms in 1.129 s."""
+    said = "Contexts that alternate within a pixel look concurrent."
+    for name, times in (("containers-same-pid", 0), ("demo-time-slicing", 1)):
+        path = fixtures / name
+        report = load(path if path.exists() else path.with_suffix(".sqlite")).report()
+        (chart,) = [one for one in _section(report, "timeline") if isinstance(one, Chart)]
+        assert chart.caption.count(said) == times
+
+
+def test_the_reasons_for_a_mode_stand_once_in_its_section(fixtures: Path) -> None:
+    report = load(fixtures / "demo-time-slicing.sqlite").report()
+    blocks = _section(report, "sharing")
+    (first, *_) = [one.text for one in blocks if isinstance(one, Para)]
+    assert first.startswith("Sharing mode of NVIDIA A100-SXM4-40GB (device 0): time-slicing (observed, confidence 0.")
+    shown = [cell.text for one in blocks if isinstance(one, Table) for row in one.rows for cell in row]
+    assert sum(text.startswith("Contexts of different tenants alternated") for text in shown) == 1
+    assert not any("alternated on the engine" in one.text for one in blocks if isinstance(one, Para))
+
+
+def test_small_grids_with_next_to_no_time_are_not_worth_a_sentence(hardware: Path) -> None:
+    """By SQL the one block of read_timer has less than 0.01 % of the kernel time of two processes."""
+    path = hardware / "mps-A-B.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as db:
+        query = 'SELECT sum("end" - start) FROM CUPTI_ACTIVITY_KIND_KERNEL'
+        (all_ns,) = db.execute(query).fetchone()
+        (small_ns,) = db.execute(f"{query} WHERE gridX * gridY * gridZ <= 0.9 * 132").fetchone()
+    assert 0 < small_ns < 0.0001 * all_ns
+    session = load(path)
+    page = render_markdown(session.report(), kernels=session.kernel_occupancy)
+    assert "blocks per SM: they reach at most" not in page
+    assert "With fewer blocks than SMs: read_timer (1 block for 132 SMs)." in page
+
+
+def test_pauses_between_units_are_told_once(hardware: Path) -> None:
+    """A server waits in cudaStreamSynchronize for its answer, then 2.1 ms for the next request: that is one finding."""
+    page = render_markdown(load(hardware / "torch-alone-serve.sqlite").report())
+    split = page.partition("## Where the time went")[2].partition("\n## ")[0]
+    assert "pauses between its units of work" in split
+    assert "had waited until nothing was queued" not in split
+    # Of two processes no sentence on the limit of one tells it.
+    page = render_markdown(load(hardware / "torch-slices-serve-train.sqlite").report())
+    assert (
+        "After cudaStreamSynchronize had waited until nothing was queued, python3 (pid 1158) made no CUDA call" in page
+    )
 
 
 def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:

@@ -10,6 +10,7 @@ from pyanalyze.results.report import BASIS_TEXT
 
 #: Words of sentences that are the basis of no value.
 _ALSO = {
+    "confidence": "how often such verdicts on the sharing mode were right on simulated recordings",
     "assumed": "not in the capture: taken from other boards, or taken as unchanged",
     "documented": "NVIDIA or a paper says so of a sharing mode; nothing in the capture does",
 }

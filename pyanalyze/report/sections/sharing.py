@@ -31,7 +31,12 @@ if TYPE_CHECKING:
 
 def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     sharing = device.sharing
-    blocks: list[Block] = [Para(full_stop(visible(sharing.summary, LONG)) or verdict_sentence(device))]
+    traits = TRAITS[sharing.mode]
+    # Reasons for a mode are the first rows of the evidence. Of caps that have no effect the summary says more, and of
+    # groups of work that they are not processes.
+    told = sharing.mode == Mode.UNDETERMINED or traits.mps or not sharing.evidence or inputs.report.grouped_by
+    summary = full_stop(visible(sharing.summary, LONG)) if told else ""
+    blocks: list[Block] = [Para(summary or verdict_sentence(device))]
     if sharing.agrees is False:
         text = f"{sharing.configured} was configured, {sharing.found}.{_no_clients(device, inputs.report)}"
         blocks.append(Note("Not shared as configured", text, "warning"))
@@ -75,7 +80,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if found:
         titles = ("Evidence", "Capture", "Start", "End", "pid", "Correlation id")
         columns = tuple(Column(h, "ns" if h in ("Start", "End") else "", h != "Evidence") for h in titles)
-        caption = "Times on the clock of the capture, as nsys shows them (observed)."
+        caption = "Times as nsys shows them (observed)."
         blocks.append(Fold("Intervals that show the evidence", (Table(columns, tuple(found), caption),)))
     # A comment and a semicolon each: pasted into sqlite3 all at once, they run one after the other.
     queries = [(f"-- {visible(e.name)}", f"{visible(e.sql, None).rstrip('; ')};") for e in sharing.evidence if e.sql]
@@ -89,7 +94,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         first, what = "Other mode", "Alternatives: modes that were not chosen"
         if sharing.mode == Mode.UNDETERMINED:
             first, what = "Mode", "Candidates"
-        caption = f"{what}. All modes add up to 1; below 0.01 they are left out."
+        caption = f"{what}. All modes add up to 1; those below 0.01 are left out."
         columns = (Column(first), Column("Probability", numeric=True), Column("Why not"))
         against = {mode for item in sharing.evidence for mode in item.against}
         # Where no evidence weighs against any of them there is no reason to give.
@@ -124,11 +129,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
             Column("Mode"),
             Column("Confidence", numeric=True),
         )
-        caption = (
-            "Sharing mode over time (inferred). Parts of the window are judged one by one: a mode begins with the "
-            "first part that shows it, which may be before tenants contend."
-        )
-        blocks.append(Table(columns, rows, caption))
+        blocks.append(Table(columns, rows, "Sharing mode over time (inferred), each part of the window by itself."))
     if device.relations:
         labels = tenant_labels(device.tenants)
         rows = tuple(

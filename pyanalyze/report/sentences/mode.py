@@ -77,10 +77,8 @@ def _weighed_mode(sharing: Sharing) -> Mode:
 def weights_text(sharing: Sharing) -> str:
     """Say what the weights of the evidence are for, and what they compare with."""
     return (
-        "Evidence, largest weight first. Weight: how much a row speaks for "
-        f"{_weighed_mode(sharing)} (log odds, base e). +3 makes it about 20 times as likely, -3 a 20th; they add up. "
-        "Confidence is something else: how often such verdicts were right on simulated recordings."
-        f"{_not_weighed(sharing)}"
+        f"Evidence, largest weight first. Weights are for {_weighed_mode(sharing)} (log odds, base e): +3 makes it "
+        f"about 20 times as likely.{_not_weighed(sharing)}"
     )
 
 
