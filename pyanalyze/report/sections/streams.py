@@ -53,10 +53,9 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 
 _LEGEND = column_legend(
     ("Both had work", "both streams had an operation whose launch call had returned and that had not ended"),
-    ("Overlapped, not overlapped, neither", "of that time: both in flight; one; none"),
     ("Late", "an operation was launched after the other stream had ended"),
     ("Lost", "not overlapped and late, less waits for full SMs and for what must run in order on the GPU"),
-    ("Why it did not run beside the other", "unexplained: the capture does not say why the two could not run at once"),
+    ("Unexplained", "the capture does not say why the two could not run at once"),
     ("Insufficient SM resources", "one kernel by itself had filled the SMs; it may be of a third stream"),
 )
 
