@@ -37,7 +37,7 @@ EXAMINER = {
 CSV = "kernel,block,sm,start_ns,end_ns\nk,0,0,100,200\nk,1,2,110,210\nother,0,4,150,160\nk,0,0,300,400\nk,1,2,300,390\n"
 
 #: What is said of the intervals of modelled occupancy.
-MODELLED = "The ranges contained the Nsight Compute counter for 95 % of 891 launches of other programs"
+MODELLED = "Such ranges contained the Nsight Compute counter for 95 % of 891 launches of other programs"
 
 
 def test_examiner(tmp_path: Path) -> None:

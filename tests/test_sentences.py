@@ -165,8 +165,8 @@ def test_a_grid_of_few_blocks_is_told_beside_what_limits_theoretical_occupancy(c
     assert f"Launches that take 100.0 % of kernel time {said}" in page
     assert "Limiting resource" in page
     # Next to nothing has no range: what kernels have is in another table.
-    assert "The ranges contained" not in page
-    assert "The intervals of warps per SM (last table) contained the Nsight Compute counter for 95 % of 891" in page
+    assert "Such ranges" not in page
+    assert "Such intervals of warps per SM (last table) contained the Nsight Compute counter for 95 % of 891" in page
 
 
 @pytest.mark.parametrize(

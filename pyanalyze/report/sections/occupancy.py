@@ -59,7 +59,7 @@ def _end(found: Bounded) -> str:
 def _which_ranges(occupancy: Occupancy) -> str:
     """What to call the ranges whose source is told: next to nothing has none, but kernels have theirs."""
     shown = any(bounded_text(one) != fmt.percent(one.value) for one in (occupancy.sm_active, occupancy.warps))
-    return "The ranges" if shown else "The intervals of warps per SM (last table)"
+    return "Such ranges" if shown else "Such intervals of warps per SM (last table)"
 
 
 def _at_end(found: Bounded) -> str:
@@ -181,8 +181,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
                     Chart(
                         chart_key("sm_heatmap", device.device_id),
                         "Modelled warps by TPC and time",
-                        "A row is the mean of the two SMs of a TPC. Darkest: hardly a block on either. Hatched, "
-                        f"because no trace records the SM of a block.{_assumed_numbers(device)}",
+                        "A row is the mean of the two SMs of a TPC; where it is darkest, hardly a block is on either. "
+                        f"It is hatched, because no trace records the SM of a block.{_assumed_numbers(device)}",
                     ),
                 ),
             )

@@ -148,10 +148,10 @@ def _executed(streams: Streams) -> str:
         )
         for one in shown
     ]
-    said = [f"{name}: {fmt.percent(one.busy_ns / streams.window_ns)}" for name, one in zip(names, shown, strict=True)]
+    said = [f"{fmt.percent(one.busy_ns / streams.window_ns)} in {name}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
-    return f"Time in flight, of {fmt.duration(streams.window_ns)}: stream {', '.join(said)}{more} (observed)."
+    return f"Time in flight of each stream, of {fmt.duration(streams.window_ns)} (observed): {', '.join(said)}{more}."
 
 
 def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
