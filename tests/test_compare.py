@@ -18,7 +18,7 @@ import polars as pl
 import pytest
 import report_examples as examples
 from command_line import run
-from exports import US, kernel, write
+from exports import US, call, copy, kernel, resident, write
 from shared_sessions import load
 
 import pyanalyze
@@ -157,6 +157,47 @@ def test_launch_calls_tell_waiting_from_a_host_that_launched_nothing() -> None:
     # Calls of one run alone do not tell: half of the change is not known.
     (pair,) = compare_reports(a_run(ALONE), a_run(waited)).tenants
     assert [part.value_known for part in pair.parts if part.launches_known is False] == [False, False]
+
+
+@pytest.mark.parametrize(
+    ("copied", "called", "waited_us"),
+    [
+        # Of the gap from 100 to 1000 us the launch call returns at 510, and another context is there until 910.
+        (False, 11, 400),
+        # From 600 to 700 a copy of its own runs: a kernel would wait for that whoever is resident.
+        (True, 11, 300),
+        # Of a quarter of the kernels no call was recorded: what waited is not known.
+        (False, 8, None),
+    ],
+)
+def test_work_waits_from_the_return_of_its_launch_call(
+    tmp_path: Path, copied: bool, called: int, waited_us: int | None
+) -> None:
+    rounds = [n * 1000 * US for n in range(1, 12)]
+    switches = [
+        slot for t in rounds for slot in ((7, 1, t - 90 * US, t + 100 * US), (8, 2, t + 110 * US, t + 900 * US))
+    ]
+    path = write(
+        tmp_path / "two.sqlite",
+        kernels=[
+            *(kernel(7, t, t + 100 * US, correlationId=n) for n, t in enumerate(rounds, 1)),
+            *(kernel(8, t + 120 * US, t + 890 * US, correlationId=n) for n, t in enumerate(rounds, 1)),
+        ],
+        copies=[copy(7, t + 600 * US, t + 700 * US) for t in rounds[:-1] if copied],
+        calls=[call(7, t - 500 * US, t - 490 * US, n) for n, t in enumerate(rounds[:called], 1)],
+        switches=[record for pid, context, *span in switches for record in resident(pid, context, *span)],
+        processes={7: "seven", 8: "eight"},
+    )
+    session = pyanalyze.load(path)
+    (tenant,) = session.tenants.filter(name="seven")["tenant_id"]
+    batches = session.analysis.compared_work[0, tenant].batches
+    waits = [batch.waiting_not_resident_ns for batch in batches]
+    assert sum(batch.idle_not_resident_ns for batch in batches) == 10 * 790 * US
+    if waited_us is None:
+        assert set(waits) == {None}
+    else:
+        assert sum(wait or 0 for wait in waits) == 10 * waited_us * US
+        assert {batch.waiting_other_resident_ns for batch in batches} == {0}
 
 
 def test_a_part_of_which_only_a_range_is_known_has_no_value() -> None:
