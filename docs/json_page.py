@@ -12,6 +12,9 @@ another command's `-f json`, which is made of the same objects.
 
 What is not known is `null`, and an entry of `missing` names the key and says why. Times are nanoseconds; positions
 count from `clock.origin_utc_ns`.
+
+Hostile text is a string that a program, a kernel or a file chose, as it was recorded: it may hold markup, control
+characters or a formula. Escape it before you show it.
 """
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 import pkgutil
 import re
 import subprocess
@@ -19,6 +20,7 @@ from pyanalyze import errors as exceptions
 from pyanalyze import results
 from pyanalyze.analysis.sharing.rules import RULES
 from pyanalyze.core import _core
+from pyanalyze.results.report import json_schema
 from pyanalyze.session import Session
 from pyanalyze.tables import frames as tables
 from pyanalyze.tables.frames import ON_REQUEST
@@ -169,6 +171,19 @@ def test_every_public_function_has_an_example_that_runs() -> None:
     assert without == []
     assert {"load", "Session.classify", "judge", "render", "timeline", "read_context"} <= looked_at
     assert len(looked_at) >= 35
+
+
+def test_the_contract_says_what_its_words_mean(fixtures: Path) -> None:
+    """A probability says where it was measured, a word of the descriptions is explained, and any context counts."""
+    schema = json_schema()
+    described = schema["$defs"]["Sharing"]["properties"]["confidence"]["description"]
+    assert "on simulated recordings" in described
+    page = (ROOT / "docs/json_page.py").read_text(encoding="utf-8")
+    assert "Hostile text" not in json.dumps(schema) or "Hostile text is " in page
+    assert "another context" not in schema["$defs"]["ResidencySummary"]["properties"]["resident_ns"]["description"]
+    (device,) = pyanalyze.load(fixtures / "demo-time-slicing.sqlite").report().devices
+    assert device.residency_summary is not None
+    assert device.residency_summary.resident_ns == sum(tenant.resident_ns or 0 for tenant in device.tenants)
 
 
 def test_generated_docs_are_current() -> None:

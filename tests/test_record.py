@@ -946,6 +946,10 @@ def test_doctor_on_a_machine_without_a_gpu_prints_its_checklist() -> None:
     assert {"nsys", "context switches", "GPU metrics", "process names"} <= found.keys()
     # Without a driver root is not enough, and there is nothing that nvidia-smi could be asked.
     assert found["context switches"]["state"] == found["GPU metrics"]["state"] == "unknown"
+    # No NVML reported a pid, so none was found valid.
+    assert found["process names"]["state"] != "ok"
+    # That file is in no installed package.
+    assert "of the source repository" in found["NVML"]["remedy"]
     assert "confidential computing" not in found
     assert not any("nvidia-smi" in (finding["remedy"] or "") for finding in found.values())
     assert all(finding["remedy"] for finding in found.values() if finding["state"] not in ("ok", "unknown"))

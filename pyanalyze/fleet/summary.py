@@ -68,7 +68,7 @@ class DeviceRow(Result):
     device_id: int = Field(description="Id inside the group's report.")
     uuid: Text | None = Field(description="UUID of the GPU or MIG instance.")
     gpu_uuid: Text | None = Field(description="UUID of the board.")
-    name: Text | None = Field(description="Product name. Foreign text.")
+    name: Text | None = Field(description="Product name. Hostile text.")
     mode: Mode = Field(description="Observed sharing mode.")
     confidence: Fraction = Field(
         description="Calibrated probability of it: how often such verdicts were right on simulated recordings."
@@ -96,7 +96,7 @@ class DeviceRow(Result):
     worst_slowdown_n: int | None = Field(description="Units of work compared.")
     worst_slowdown_basis: Basis | None = Field(description="How it is known.")
     worst_slowdown_tenant: Text | None = Field(
-        description="The slowest tenant, with its pid where several have its name. Foreign text."
+        description="The slowest tenant, with its pid where several have its name. Hostile text."
     )
     sm_active: Number = Field(description="Mean fraction of SMs with work; modelled.")
     memory_peak_fraction: Number = Field(description="Peak of device memory over all of it; sampled.")

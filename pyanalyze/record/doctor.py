@@ -137,8 +137,12 @@ def diagnose(root: Path = Path("/"), *, need_gpu: bool = True) -> list[Finding]:
     found += _compatibility(driver, root)
     found.append(_dcgm(root))
     host_pids = sees_host_pids(root / "proc")
-    if host_pids:
+    if host_pids and driver is not None:
         found.append(Finding("process names", "ok", "pids that NVML reports are valid here"))
+    elif host_pids:
+        # Which pids NVML reports was not seen.
+        detail = "this is the pid namespace of the host; no NVML answered, so no pid of it was looked up"
+        found.append(Finding("process names", "unknown", detail, "pyanalyze doctor on the machine with the GPU"))
     else:
         state, detail = (
             ("unknown", "/proc/self/ns/pid is not readable")
@@ -167,8 +171,8 @@ def _without_gpu() -> list[Finding]:
             "NVML",
             "blocked",
             NO_GPU,
-            "run it where the GPU is; in a container pass the GPU in (docker run --gpus all), in a cluster see "
-            "packaging/kubernetes/record-samples.yaml",
+            "run it where the GPU is; in a container pass the GPU in (docker run --gpus all), in a cluster "
+            "apply record-samples.yaml (in packaging/kubernetes of the source repository of pyanalyze)",
         ),
         Finding(
             "MIG, vGPU, confidential computing",

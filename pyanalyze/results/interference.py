@@ -61,7 +61,7 @@ class Estimate(Result):
 
 
 class Slowdown(Result):
-    """Three ratios, because they answer different questions."""
+    """Ratios of the same work shared and solo, because they answer different questions."""
 
     elapsed: Estimate | None = Field(
         description="First launch to last end of the same work, shared over alone; without pauses of the program "

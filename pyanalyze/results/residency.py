@@ -119,8 +119,10 @@ class ResidencySummary(Result):
     """Slices and the engine; `inferred` from kernels where the mode is time-slicing without switch records."""
 
     basis: Basis = Field(description="observed: switch records; inferred: starts and ends of kernels.")
-    resident_ns: int | None = Field(description="Of the window, another context was resident, ns.")
-    idle_ns: int | None = Field(description="Of the window, nobody held it and no switch went on, ns; null: inferred.")
+    resident_ns: int | None = Field(description="Of the window, some context was resident, whichever it was, ns.")
+    idle_ns: int | None = Field(
+        description="Of the window, no context was resident and no switch went on, ns; null: inferred."
+    )
     median_save_ns: int | None = Field(description="Acknowledgement to SAVE_END, ns; null: no such tags.")
     median_restore_ns: int | None = Field(description="RESTORE_START to CONTEXT_START, ns; null: no such tags.")
     time_slice_ns: int | None = Field(description="Estimated time slice, ns; null: slices do not agree.")
