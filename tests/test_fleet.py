@@ -745,7 +745,9 @@ def test_a_fleet_says_how_much_of_a_recording_an_export_holds(tmp_path: Path) ->
     assert row.cuda_events_held == pytest.approx(1316 / 7356)
     (cells,) = csv.DictReader((out / "fleet.csv").read_text().splitlines())
     assert cells["export_cut"] == "true"
-    assert "18 % of CUDA events, 18 % of switch records" in (out / "index.html").read_text()
+    page = (out / "index.html").read_text()
+    assert "18 % of CUDA events, 18 % of switch records" in page
+    assert f"latency of {row.worst_slowdown_tenant}; 95 % CI " in page
     assert "pyanalyze_gpu_export_cut{" in (out / "fleet.prom").read_text()
     # Both tenants are called kit: the name alone says nothing.
     assert row.worst_slowdown_tenant is not None

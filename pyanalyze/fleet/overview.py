@@ -98,9 +98,14 @@ def _gpu(row: DeviceRow) -> str:
 def _slowdown(row: DeviceRow) -> Cell:
     if row.worst_slowdown is None:
         return Cell("not shared" if row.tenants < 2 else fmt.UNKNOWN, tone="muted")
-    note = ""
+    # Which of the two kinds, and of whom.
+    notes: list[str] = [] if row.worst_slowdown_kind is None else [row.worst_slowdown_kind]
+    if row.worst_slowdown_tenant is not None:
+        notes.append(f"of {visible(row.worst_slowdown_tenant, 60)}")
+    note = " ".join(notes)
     if row.worst_slowdown_low is not None and row.worst_slowdown_high is not None:
-        note = f"{fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high)}, n = {row.worst_slowdown_n}"
+        span = f"{fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high)}, n = {row.worst_slowdown_n}"
+        note = "; ".join(filter(None, (note, span)))
     return Cell(fmt.ratio(row.worst_slowdown), row.worst_slowdown_basis, note=note)
 
 

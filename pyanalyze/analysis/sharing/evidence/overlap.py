@@ -109,7 +109,7 @@ def _changes(case: Case) -> Iterable[Observation]:
     else:
         return
     examples = case.facts["co_busy_ns"].examples if "co_busy_ns" in case.facts else ()
-    yield Observation(name, float(n), "kernels", changes, basis, text, query_of(case, name), examples)
+    yield Observation(name, float(n), "kernels", changes, basis, text, query_of(case, name), examples, n_of="kernels")
 
 
 def _inside_stable(case: Case) -> bool:

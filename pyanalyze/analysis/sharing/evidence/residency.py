@@ -166,6 +166,7 @@ def _interrupted_group(case: Case) -> Iterable[Observation]:
             "inferred",
             "some processes ran concurrently, and their kernels waited for time slices of another process: an MPS "
             "group is time-sliced with it",
+            n_of="kernels",
         )
         return
     excess, spread = case.facts.get("inflation_ns"), case.fact("inflation_spread")

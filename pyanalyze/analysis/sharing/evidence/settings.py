@@ -128,6 +128,7 @@ def _caps(case: Case) -> Iterable[Observation]:
             "observed",
             f"{MPS_PERCENTAGE}={low:g} was set, but every process saw all {case.sm_count} SMs: the cap had no effect",
             query_of(case, "cap_without_effect"),
+            n_of="processes",
         )
     if len(capped) >= MANY and sum(caps) > t.WHOLE_PERCENTAGE:
         yield plain(
