@@ -164,7 +164,9 @@ def _table(fleet: Fleet) -> str:
     shown = sorted(fleet.rows, key=lambda row: (row.group, row.device_id) not in attention)
     for row in shown[:_MOST_LINES]:
         # The slowdown stands there already.
-        why = [words for reason, words in reasons(row, fleet.summary.slowdown).items() if reason != "slowdown"]
+        named = {**reasons(row, fleet.summary.slowdown)}
+        named.pop("slowdown", None)
+        why = list(named.values())
         if row.export_cut:
             why.append("the export lacks records that nsys collected")
         lines.append(
