@@ -45,7 +45,7 @@ KEYS = {
     "devices.memory": "total_bytes peak_bytes free_bytes",
     "devices.sharing": "mode confidence basis condition configured agrees summary evidence details alternatives missing",
     "devices.sharing.details": "topic name value unit basis detail",
-    "devices.sharing.evidence": "name supports against value unit n weight basis detail sql examples",
+    "devices.sharing.evidence": "name supports against value unit n n_of weight basis detail sql examples",
     "devices.sharing.evidence.examples": "capture start_ns end_ns pid correlation_id",
     "devices.sharing.alternatives": "mode confidence why_not",
     "devices.sharing.missing": "what why how",
