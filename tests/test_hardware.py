@@ -880,7 +880,7 @@ def test_no_stream_waits_for_sms_of_the_other_green_context() -> None:
     (tenant,) = device.tenants
     assert tenant.streams is not None
     full = {
-        (pair.stream_a, pair.stream_b): loss.lost_ns
+        (pair.stream_a, pair.stream_b): loss.without_overlap_ns
         for pair in tenant.streams.pairs
         for loss in pair.losses
         if loss.reason == "sm-resources"
@@ -917,16 +917,17 @@ def test_a_kernel_that_waits_in_a_green_context_of_unknown_size_has_a_possible_r
     assert tenant.streams is not None
     pairs = {(pair.stream_a, pair.stream_b): pair for pair in tenant.streams.pairs}
     possibly = {
-        streams: sum(loss.lost_ns for loss in pair.losses if loss.reason == "possibly-sm-resources")
+        streams: sum(loss.without_overlap_ns for loss in pair.losses if loss.reason == "possibly-sm-resources")
         for streams, pair in pairs.items()
     }
     assert possibly.pop((15, 16)) == pytest.approx(waited_ns, rel=0.01)
     assert waited_ns > 190_000_000
-    assert set(possibly.values()) == {0}
+    # Of the others a few kernels found the SMs filled by several together.
+    assert sum(possibly.values()) < 0.03 * waited_ns
     assert (pairs[15, 16].reason, pairs[15, 16].filled_by) == ("possibly-sm-resources", "A1")
     # Before, A4 was said to miss B1 as well, which runs all the time.
     for streams in ((16, 19), (16, 20)):
-        assert pairs[streams].lost_ns < 0.02 * pairs[streams].both_had_work_ns
+        assert pairs[streams].not_overlapped_ns < 0.02 * pairs[streams].both_had_work_ns
 
 
 def page_of(path: Path, folder: Path) -> str:

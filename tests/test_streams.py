@@ -44,7 +44,7 @@ def by_reason(streams: Streams, *, had_work: bool) -> dict[str, int]:
     for pair in streams.pairs:
         for loss in pair.losses:
             if loss.had_work is had_work:
-                found[loss.reason] = found.get(loss.reason, 0) + loss.lost_ns
+                found[loss.reason] = found.get(loss.reason, 0) + loss.without_overlap_ns
     return found
 
 
@@ -232,9 +232,11 @@ def test_streams_of_two_green_contexts_do_not_wait_for_each_others_sms(tmp_path:
         streams=[(7, stream, 0, 1) for stream in (13, 14, 15)],
     )
     pairs = {(pair.stream_a, pair.stream_b): pair for pair in streams_of(path).pairs}
-    found = {streams: [(loss.reason, loss.lost_ns) for loss in pair.losses] for streams, pair in pairs.items()}
+    found = {
+        streams: [(loss.reason, loss.without_overlap_ns) for loss in pair.losses] for streams, pair in pairs.items()
+    }
     assert found == {(13, 14): [], (13, 15): [], (14, 15): [("sm-resources", 3850 * US)]}
-    assert (pairs[13, 15].both_had_work_ns, pairs[13, 15].lost_ns) == (100 * US, 0)
+    assert (pairs[13, 15].both_had_work_ns, pairs[13, 15].not_overlapped_ns) == (100 * US, 0)
 
 
 def test_the_kernel_that_fills_the_sms_is_named_and_none_that_leaves_room(tmp_path: Path) -> None:
@@ -255,7 +257,9 @@ def test_the_kernel_that_fills_the_sms_is_named_and_none_that_leaves_room(tmp_pa
         streams=[(7, stream, 0, 1) for stream in (13, 14, 15)],
     )
     streams = streams_of(path)
-    found = {(pair.stream_a, pair.stream_b): (pair.reason, pair.filled_by, pair.lost_ns) for pair in streams.pairs}
+    found = {
+        (pair.stream_a, pair.stream_b): (pair.reason, pair.filled_by, pair.not_overlapped_ns) for pair in streams.pairs
+    }
     filled = (StreamReason.SM_RESOURCES, "large", 2450 * US)
     assert found == {(13, 14): (None, None, 0), (13, 15): filled, (14, 15): filled}
 
@@ -306,15 +310,15 @@ def test_who_filled_the_sms_for_real(hardware: Path) -> None:
     # In ms: 390.435 of 2565.2 less the gap of 1562.0 at the start.
     assert (
         "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without a gap of 1.562 s: insufficient "
-        "SM resources beside B1. While the SMs are full, nothing is lost."
+        "SM resources beside B1, which leaves no room for other blocks."
     ) in page
-    assert "35 more are in the JSON: pyanalyze streams CAPTURE -f json." in page
     summary = render_summary(session.report()).splitlines()
-    assert "nothing is lost." in " ".join(" ".join(summary).split()) and len(summary) <= SUMMARY_LINES
+    assert "leaves no room for other blocks." in " ".join(" ".join(summary).split()) and len(summary) <= SUMMARY_LINES
     whole = json.loads(run("streams", path, "-f", "json").stdout)
     (tenant,) = whole["devices"][0]["tenants"]
     # 12 rows are shown.
-    assert sum(len(pair["losses"]) for pair in tenant["streams"]["pairs"]) == 12 + 35
+    left = sum(len(pair["losses"]) for pair in tenant["streams"]["pairs"]) - 12
+    assert f"{left} more are in the JSON: pyanalyze streams CAPTURE -f json." in page
 
 
 #: 0.6 waves of an A100: 64 warps of each of 65 SMs.
@@ -354,7 +358,8 @@ def in_green_contexts(
 
 def losses_of(streams: Streams) -> dict[tuple[int, int], list[tuple[StreamReason, int]]]:
     return {
-        (pair.stream_a, pair.stream_b): [(loss.reason, loss.lost_ns) for loss in pair.losses] for pair in streams.pairs
+        (pair.stream_a, pair.stream_b): [(loss.reason, loss.without_overlap_ns) for loss in pair.losses]
+        for pair in streams.pairs
     }
 
 
@@ -384,6 +389,27 @@ def test_a_green_context_of_unknown_size_may_have_been_full(tmp_path: Path) -> N
     assert losses_of(in_green_contexts(path, late))[13, 14] == [(unexplained, 1870 * US)]
 
 
+def test_kernels_in_flight_together_may_have_filled_the_sms(tmp_path: Path) -> None:
+    """By hand, in us: 13 runs 10-4000, 14 runs 50-5000; 15, launched until 50, starts at 4005, when 13 has ended.
+
+    Each has 518 blocks of the 864 that fit at once: 1.2 times as many as there is room for.
+    """
+    rows = [(13, 10, 4000, 0, SOME), (14, 50, 5000, 0, SOME), (15, 4005, 4500, 0, {})]
+    found = losses_of(in_green_contexts(tmp_path / "full.sqlite", rows))
+    possibly, unexplained = StreamReason.POSSIBLY_SM_RESOURCES, StreamReason.UNEXPLAINED
+    assert (found[13, 15], found[14, 15]) == ([(possibly, 3950 * US)], [(possibly, 3955 * US)])
+    # 400 of each leave room.
+    few = [
+        (stream, start, end, green, {**SOME, "gridX": 400} if grid else {}) for stream, start, end, green, grid in rows
+    ]
+    found = losses_of(in_green_contexts(tmp_path / "room.sqlite", few))
+    assert (found[13, 15], found[14, 15]) == ([(unexplained, 3950 * US)], [(unexplained, 3955 * US)])
+    # No block ends while both are in the first half of their only wave.
+    early = [*rows[:2], (15, 1500, 2500, 0, {})]
+    found = losses_of(in_green_contexts(tmp_path / "early.sqlite", early))
+    assert found[13, 15] == [(unexplained, 1450 * US)]
+
+
 def test_kernels_of_a_green_context_leave_other_sms_to_those_of_none(tmp_path: Path) -> None:
     """By hand, in us: 13, of a green context, runs eight waves until 4000. 14, of none, starts at 3900."""
     rows = [(13, 10, 4000, 2, MANY), (14, 3900, 4500, 0, {})]
@@ -409,7 +435,7 @@ def test_streams_are_named_with_their_green_context(tmp_path: Path) -> None:
     page = render_markdown(report)
     assert "| 15 of green context 3 (52.6 %) |" in page
     assert "SM sets of two green contexts are assumed not to overlap" in page
-    assert "How many SMs the green context has is not recorded" in page
+    assert "How many SMs a green context has is not recorded" in page
 
 
 @pytest.mark.parametrize(
@@ -447,7 +473,7 @@ def test_the_time_lost_has_its_reason(
     assert found.keys() - {"launch-latency"} == lost
     assert by_reason(streams, had_work=False) == program.late()
     assert program.late().keys() == late
-    assert sum(pair.lost_ns for pair in streams.pairs) == sum(found.values())
+    assert sum(pair.not_overlapped_ns for pair in streams.pairs) == sum(found.values())
 
 
 def branches(path: Path) -> Path:
@@ -489,7 +515,12 @@ def test_a_branch_has_no_work_before_its_graph_begins(tmp_path: Path) -> None:
     path = branches(tmp_path / "a.sqlite")
     streams = streams_of(path)
     (pair,) = streams.pairs
-    assert (pair.both_had_work_ns, pair.overlap_ns, pair.lost_ns, pair.late_ns) == (70 * US, 57 * US, 13 * US, 0)
+    assert (pair.both_had_work_ns, pair.overlap_ns, pair.not_overlapped_ns, pair.late_ns) == (
+        70 * US,
+        57 * US,
+        13 * US,
+        0,
+    )
     assert by_reason(streams, had_work=True) == {"graph": 10 * US, "launch-latency": 3 * US}
     assert streams.could_overlap_ns(pair) == 3 * US
     assert [(one.stream_id, one.is_graph_branch) for one in streams.streams] == [(13, False), (14, True)]
@@ -602,7 +633,7 @@ def test_a_stream_waits_for_the_time_slice_of_its_process(tmp_path: Path, *, rec
     streams = streams_of(path)
     waited = {"time-slice": 4 * MS, "unexplained": 1700 * US} if recorded else {"unexplained": 5700 * US}
     assert by_reason(streams, had_work=True) == waited
-    assert streams.pairs[0].lost_ns == 5700 * US
+    assert streams.pairs[0].not_overlapped_ns == 5700 * US
     shown = render_text(pyanalyze.load(path).report(), sections=("streams",))
     assert ("waiting for its time slice" in shown) is recorded
 
@@ -623,7 +654,7 @@ def test_kernels_of_another_process_are_a_possible_reason(tmp_path: Path, *, rec
         waited = {"time-slice": 4 * MS, "possibly-other-process": MS, "unexplained": 700 * US}
     streams = streams_of(path)
     assert by_reason(streams, had_work=True) == waited
-    assert streams.pairs[0].lost_ns == 5700 * US
+    assert streams.pairs[0].not_overlapped_ns == 5700 * US
     # It is one whose kernels are on record: nobody unknown is suspected.
     shown = " ".join(render_text(pyanalyze.load(path).report(), sections=("streams",)).split())
     assert "another traced process" in shown
@@ -684,7 +715,7 @@ def test_two_equal_kernels_that_overlap(tmp_path: Path) -> None:
     kernels = [kernel(41, 0, 4 * MS), kernel(41, MS, 3 * MS, streamId=8)]
     streams = streams_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"}))
     (pair,) = streams.pairs
-    assert (pair.both_had_work_ns, pair.overlap_ns, pair.lost_ns, pair.late_ns) == (2 * MS, 2 * MS, 0, 0)
+    assert (pair.both_had_work_ns, pair.overlap_ns, pair.not_overlapped_ns, pair.late_ns) == (2 * MS, 2 * MS, 0, 0)
     assert (pair.reason, streams.calls_known, streams.lost_share) == (None, False, 0.0)
     assert [(one.stream_id, one.busy_ns, one.operations) for one in streams.streams] == [(7, 4 * MS, 1), (8, 2 * MS, 1)]
 
@@ -692,7 +723,7 @@ def test_two_equal_kernels_that_overlap(tmp_path: Path) -> None:
 def test_streams_that_never_have_work_at_the_same_time(tmp_path: Path) -> None:
     kernels = [kernel(41, 0, MS), kernel(41, 5 * MS, 6 * MS, streamId=8)]
     (pair,) = streams_of(write(tmp_path / "a.sqlite", kernels=kernels, processes={41: "train"})).pairs
-    assert (pair.reason, pair.lost_ns, pair.late_ns) == (StreamReason.NO_WORK, 0, 0)
+    assert (pair.reason, pair.not_overlapped_ns, pair.late_ns) == (StreamReason.NO_WORK, 0, 0)
 
 
 def nccl_1428(path: Path) -> Path:
@@ -759,7 +790,7 @@ def test_why_a_slowdown_beside_a_stream_is_not_known(tmp_path: Path) -> None:
 
 def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
     pair = StreamPair(
-        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=0, lost_ns=4 * MS,
+        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=0, not_overlapped_ns=4 * MS,
         late_ns=MS, alternations=3, reason=StreamReason.GRAPH, losses=[],
     )  # fmt: skip
     streams = Streams(window_ns=10 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
@@ -773,7 +804,7 @@ def test_the_order_of_a_graph_is_no_loss_that_one_could_win_back() -> None:
 def test_a_stream_with_little_work_could_overlap_no_more_than_that() -> None:
     """22 runs for 3 ms, 2 of them beside 14: 1 ms is left, whatever the 5 ms that 14 ran without it."""
     pair = StreamPair(
-        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=2 * MS, lost_ns=4 * MS,
+        context_a=1, stream_a=14, context_b=1, stream_b=22, both_had_work_ns=9 * MS, overlap_ns=2 * MS, not_overlapped_ns=4 * MS,
         late_ns=MS, alternations=3, reason=StreamReason.UNEXPLAINED, losses=[],
     )  # fmt: skip
     uses = [
@@ -785,7 +816,7 @@ def test_a_stream_with_little_work_could_overlap_no_more_than_that() -> None:
     assert lost_streams_text("train", streams) == f"train: {said}"
     # Edges of graphs and events forbid 4.5 of the 5 ms.
     forbidden = [
-        StreamLoss(reason=reason, waiting_stream=22, had_work=True, lost_ns=ns * US, operations=1)
+        StreamLoss(reason=reason, waiting_stream=22, had_work=True, without_overlap_ns=ns * US, operations=1)
         for reason, ns in ((StreamReason.GRAPH, 4000), (StreamReason.DEPENDENCY, 500), (StreamReason.UNEXPLAINED, 500))
     ]
     assert streams.could_overlap_ns(pair.model_copy(update={"losses": forbidden})) == 500 * US
@@ -797,7 +828,7 @@ def test_a_stream_with_little_work_could_overlap_no_more_than_that() -> None:
 def test_little_overlap_that_was_missed_is_not_told_as_a_loss() -> None:
     """The threshold is 2 % of the time: 1.9 ms of 100 are below it, 2 ms are not."""
     pair = StreamPair(
-        context_a=1, stream_a=7, context_b=1, stream_b=21, both_had_work_ns=0, overlap_ns=0, lost_ns=0,
+        context_a=1, stream_a=7, context_b=1, stream_b=21, both_had_work_ns=0, overlap_ns=0, not_overlapped_ns=0,
         late_ns=1900 * US, alternations=3, reason=StreamReason.LAUNCHED_LATE, losses=[],
     )  # fmt: skip
     streams = Streams(window_ns=100 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
@@ -821,14 +852,14 @@ def test_time_that_full_sms_or_an_order_explain_is_not_lost() -> None:
     """In ms: of 10 without overlap 6 had no SMs left and 1 waited for an event of the other stream."""
     parts = ((StreamReason.SM_RESOURCES, 6), (StreamReason.DEPENDENCY, 1), (StreamReason.LAUNCHED_LATE, 3))
     losses = [
-        StreamLoss(reason=reason, waiting_stream=9, had_work=True, lost_ns=ns * MS, operations=1)
+        StreamLoss(reason=reason, waiting_stream=9, had_work=True, without_overlap_ns=ns * MS, operations=1)
         for reason, ns in parts
     ]
     pair = StreamPair(
-        context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9 * MS, overlap_ns=2 * MS, lost_ns=7 * MS,
+        context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9 * MS, overlap_ns=2 * MS, not_overlapped_ns=7 * MS,
         late_ns=3 * MS, alternations=3, reason=StreamReason.SM_RESOURCES, losses=losses,
     )  # fmt: skip
-    assert pair.missed_ns == 3 * MS
+    assert pair.lost_ns == 3 * MS
     streams = Streams(window_ns=20 * MS, streams=[], pairs=[pair], slowdowns=[], calls_known=True)
     assert "did not overlap for 10.00 ms, 50.0 % of its time: insufficient SM" in lost_streams_text("train", streams)
     # Where most of it has another reason, what is said to be lost has no time of full SMs either.
@@ -845,7 +876,7 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
     assert "Streams     train: streams 13 and 14 did not overlap" in summary
-    assert "of its time: insufficient SM resources beside k. While the SMs are full, nothing is lost." in " ".join(
+    assert "of its time: insufficient SM resources beside k, which leaves no room for other blocks." in " ".join(
         summary.split()
     )
     assert "## Streams of train" in render_markdown(report)

@@ -119,7 +119,7 @@ def test_the_time_that_streams_lost_is_what_sql_says(corpus: Path, case: str) ->
     found = pair_of(path, streams)
     losses = [loss for loss in found.losses if loss.waiting_stream == waiting and loss.reason in reasons]
     assert {loss.reason for loss in losses} == reasons
-    assert [(sum(loss.operations for loss in losses), sum(loss.lost_ns for loss in losses))] == counted
+    assert [(sum(loss.operations for loss in losses), sum(loss.without_overlap_ns for loss in losses))] == counted
 
 
 def test_streams_that_never_had_work_at_once(corpus: Path) -> None:

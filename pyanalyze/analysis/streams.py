@@ -135,12 +135,12 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
         lost = tables.stream_losses.filter(here)
         if device_id in time_sliced:
             lost = _without_other_processes(lost)
-        for row in lost.sort("lost_ns", maintain_order=True).iter_rows(named=True):
+        for row in lost.sort("without_overlap_ns", maintain_order=True).iter_rows(named=True):
             loss = StreamLoss(
                 reason=StreamReason(row["reason"]),
                 waiting_stream=row["waiting_stream"],
                 had_work=row["had_work"],
-                lost_ns=row["lost_ns"],
+                without_overlap_ns=row["without_overlap_ns"],
                 operations=row["operations"],
             )
             whose = tuple(row[key] for key in _PAIR)
@@ -153,7 +153,9 @@ def streams_of(tables: TableSet, time_sliced: AbstractSet[int] = frozenset()) ->
             _pair(row, losses.get(tuple(row[key] for key in _PAIR), []), slowed, filled, slowdowns)
             for row in tables.stream_pairs.filter(here).iter_rows(named=True)
         ]
-        pairs.sort(key=lambda pair: (-pair.lost_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b))
+        pairs.sort(
+            key=lambda pair: (-pair.not_overlapped_ns - pair.late_ns, -pair.overlap_ns, pair.stream_a, pair.stream_b)
+        )
         found[device_id, tenant_id] = Streams(
             window_ns=max(used["last_ns"]) - min(used["first_ns"]),
             streams=[
@@ -176,7 +178,11 @@ def _without_other_processes(losses: pl.DataFrame) -> pl.DataFrame:
 
     reason = pl.col("reason").cast(pl.String).replace(StreamReason.OTHER_PROCESS, StreamReason.UNEXPLAINED)
     keys = (*_PAIR, "reason", "waiting_stream", "had_work", "filled_by")
-    return losses.with_columns(reason).group_by(keys, maintain_order=True).agg(pl.col("lost_ns", "operations").sum())
+    return (
+        losses.with_columns(reason)
+        .group_by(keys, maintain_order=True)
+        .agg(pl.col("without_overlap_ns", "operations").sum())
+    )
 
 
 def _has_calls(tables: TableSet, process: Mapping[str, Any]) -> bool:
@@ -241,19 +247,19 @@ def _pair(
     slowdowns: Iterable[StreamSlowdown],
 ) -> StreamPair:
     first, second = (row["context_a"], row["stream_a"]), (row["context_b"], row["stream_b"])
-    lost_ns = row["lost_ns"] + row["late_ns"]
+    apart_ns = row["not_overlapped_ns"] + row["late_ns"]
     reason = None
     if not row["both_had_work_ns"] and not row["late_ns"]:
         reason = StreamReason.NO_WORK
-    elif lost_ns >= SMALL_SHARE * (row["both_had_work_ns"] + row["late_ns"]):
+    elif apart_ns >= SMALL_SHARE * (row["both_had_work_ns"] + row["late_ns"]):
         by_reason: dict[StreamReason, int] = {}
         for loss in losses:
-            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.lost_ns
+            by_reason[loss.reason] = by_reason.get(loss.reason, 0) + loss.without_overlap_ns
         reason = max(by_reason, key=lambda one: by_reason[one], default=None)
     elif (first, second) in slowed and (second, first) in slowed:
         reason = StreamReason.CONTENTION
     keys = StreamPair.model_fields.keys() & row.keys()
-    ordered = sorted(losses, key=lambda one: (-one.lost_ns, one.reason, one.waiting_stream))
+    ordered = sorted(losses, key=lambda one: (-one.without_overlap_ns, one.reason, one.waiting_stream))
     filled_by = filled.get((*(row[key] for key in _PAIR), reason))
     speedup, low, high = _speedup(slowdowns, first, second, row["overlap_ns"])
     return StreamPair(

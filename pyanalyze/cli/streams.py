@@ -41,7 +41,7 @@ def _none(session: Session) -> str:
 
 #: Columns of the CSV: what stands beside each loss of a pair of streams, and the loss.
 _OF_PAIR = (
-    "context_a", "stream_a", "context_b", "stream_b", "both_had_work_ns", "overlap_ns", "lost_ns", "late_ns",
+    "context_a", "stream_a", "context_b", "stream_b", "both_had_work_ns", "overlap_ns", "not_overlapped_ns", "late_ns",
     "alternations", "filled_by",
 )  # fmt: skip
 _OF_LOSS = ("reason", "waiting_stream", "had_work", "operations")
@@ -56,7 +56,7 @@ def rows(session: Session) -> list[dict[str, Any]]:
             whole = pair.model_dump(mode="json", include=set(_OF_PAIR))
             losses = [loss.model_dump(mode="json") for loss in pair.losses]
             nothing = dict.fromkeys(_OF_LOSS)
-            for loss in losses or [{**nothing, "lost_ns": 0}]:
-                reason_ns = loss.pop("lost_ns")
+            for loss in losses or [{**nothing, "without_overlap_ns": 0}]:
+                reason_ns = loss.pop("without_overlap_ns")
                 out.append({"device_id": device_id, "tenant_id": tenant_id, **whole, **loss, "reason_ns": reason_ns})
     return out

@@ -42,8 +42,8 @@ class StreamLoss(Result):
 
     reason: StreamReason = Field(description="As columns of the capture decide it; `unexplained` where none does.")
     waiting_stream: int = Field(ge=0, description="The stream that was not in flight.")
-    had_work: bool = Field(description="It had work: part of the pair's lost_ns; else of its late_ns.")
-    lost_ns: int = Field(ge=0, description="How long, ns.")
+    had_work: bool = Field(description="It had work: part of the pair's not_overlapped_ns; else of its late_ns.")
+    without_overlap_ns: int = Field(ge=0, description="How long, ns.")
     operations: int = Field(ge=0, description="How many operations waited or came late.")
 
 
@@ -63,7 +63,7 @@ class StreamPair(Result):
     overlap_ns: int = Field(
         ge=0, description="Both were in flight: had an operation that had started and not ended, ns."
     )
-    lost_ns: int = Field(ge=0, description="Both had work, but only one was in flight, ns.")
+    not_overlapped_ns: int = Field(ge=0, description="Both had work, but only one was in flight, ns.")
     late_ns: int = Field(
         ge=0, description="One was in flight and had ended before the other was launched: at most what came late, ns."
     )
@@ -87,24 +87,24 @@ class StreamPair(Result):
     losses: list[StreamLoss] = Field(description="Lost and late time by reason, most first.")
 
     @property
-    def missed_ns(self) -> int:
+    def lost_ns(self) -> int:
         """Time without overlap that neither insufficient SM resources nor an order of the two explains, ns.
 
         Examples
         --------
         >>> reasons = {StreamReason.SM_RESOURCES: 6, StreamReason.UNEXPLAINED: 1}
         >>> losses = [
-        ...     StreamLoss(reason=reason, waiting_stream=9, had_work=True, lost_ns=ns, operations=1)
+        ...     StreamLoss(reason=reason, waiting_stream=9, had_work=True, without_overlap_ns=ns, operations=1)
         ...     for reason, ns in reasons.items()
         ... ]
         >>> StreamPair(
-        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, lost_ns=7,
+        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, not_overlapped_ns=7,
         ...     late_ns=0, alternations=1, reason=None, losses=losses,
-        ... ).missed_ns
+        ... ).lost_ns
         1
         """
-        explained_ns = sum(loss.lost_ns for loss in self.losses if loss.reason in NOT_LOST)
-        return max(self.lost_ns + self.late_ns - explained_ns, 0)
+        explained_ns = sum(loss.without_overlap_ns for loss in self.losses if loss.reason in NOT_LOST)
+        return max(self.not_overlapped_ns + self.late_ns - explained_ns, 0)
 
 
 class StreamSlowdown(Result):
@@ -186,7 +186,7 @@ class Streams(Result):
         >>> Streams(window_ns=0, streams=[], pairs=[], slowdowns=[], calls_known=True).most_lost is None
         True
         """
-        return next((pair for pair in self.pairs if pair.lost_ns + pair.late_ns > 0), None)
+        return next((pair for pair in self.pairs if pair.not_overlapped_ns + pair.late_ns > 0), None)
 
     @property
     def lost_share(self) -> Finite:
@@ -198,7 +198,7 @@ class Streams(Result):
         0.0
         """
         pair = self.most_lost
-        return 0.0 if pair is None or not self.window_ns else (pair.lost_ns + pair.late_ns) / self.window_ns
+        return 0.0 if pair is None or not self.window_ns else (pair.not_overlapped_ns + pair.late_ns) / self.window_ns
 
     def could_overlap_ns(self, pair: StreamPair) -> int | None:
         """Return how much more could overlap; None: not known.
@@ -210,7 +210,7 @@ class Streams(Result):
         >>> use = dict(operations=1, kernels=1, priority=None, flag=None)
         >>> both = [StreamUse(context_id=1, stream_id=n, busy_ns=n, **use) for n in (7, 9)]
         >>> pair = StreamPair(
-        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, lost_ns=7,
+        ...     context_a=1, stream_a=7, context_b=1, stream_b=9, both_had_work_ns=9, overlap_ns=2, not_overlapped_ns=7,
         ...     late_ns=0, alternations=1, reason=None, losses=[],
         ... )
         >>> Streams(window_ns=9, streams=both, pairs=[pair], slowdowns=[], calls_known=True).could_overlap_ns(pair)
@@ -220,8 +220,8 @@ class Streams(Result):
         busy_ns = [one.busy_ns for one in self.streams if (one.context_id, one.stream_id) in whose]
         if len(busy_ns) != len(whose):
             return None
-        in_order_ns = sum(loss.lost_ns for loss in pair.losses if loss.reason in IN_ORDER)
-        return max(min(min(busy_ns) - pair.overlap_ns, pair.lost_ns + pair.late_ns - in_order_ns), 0)
+        in_order_ns = sum(loss.without_overlap_ns for loss in pair.losses if loss.reason in IN_ORDER)
+        return max(min(min(busy_ns) - pair.overlap_ns, pair.not_overlapped_ns + pair.late_ns - in_order_ns), 0)
 
     def without_gap(self, split: TimeSplit | None) -> Streams:
         """Return the streams without one gap of the process that is almost all of its host time; as they are if none.

@@ -95,7 +95,7 @@ def compare(found: Streams, program: Program) -> Counter[tuple[str, bool]]:
         for pair in found.pairs:
             for loss in pair.losses:
                 if loss.had_work is had_work:
-                    said[loss.reason] += loss.lost_ns
+                    said[loss.reason] += loss.without_overlap_ns
         for reason, ns in truth.items():
             right = min(ns, said[reason])
             out[reason, True] += right

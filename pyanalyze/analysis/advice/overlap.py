@@ -68,7 +68,7 @@ def between_streams(name: str, streams: Streams) -> Iterator[Advice]:
         # Of several pairs the one that lost most: they may have lost the same time.
         lost = [
             (
-                min(sum(loss.lost_ns for loss in pair.losses if loss.reason is reason), most),
+                min(sum(loss.without_overlap_ns for loss in pair.losses if loss.reason is reason), most),
                 pair.stream_a,
                 pair.stream_b,
             )

@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING
 from pyanalyze.nsys_tool import recording
 from pyanalyze.report.blocks import Block, Cell, Column, Note, Para, Table, column_legend
 from pyanalyze.report.sections.base import DeviceSection, Inputs
-from pyanalyze.report.sentences.streams import STREAM_REASONS, lost_streams_text, pair_name, stream_name, stream_reason
+from pyanalyze.report.sentences.streams import (
+    STREAM_REASONS,
+    lost_streams_text,
+    pair_name,
+    stream_name,
+    stream_reason,
+    time_without_gap,
+)
 from pyanalyze.results.explain import operation_text
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -57,11 +64,16 @@ _LEGEND = column_legend(
     ("Lost", "not overlapped and late, less waits for full SMs and for what must run in order on the GPU"),
     ("Unexplained", "the capture does not say why the two could not run at once"),
     ("Insufficient SM resources", "one kernel by itself had filled the SMs; it may be of a third stream"),
+    (
+        "Possibly insufficient SM resources",
+        "kernels in flight together left no room, if their blocks are spread evenly",
+    ),
 )
 
 
 def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[Block]:
     yield Para(lost_streams_text(label, streams, split))
+    without = streams.without_gap(split)
     if not streams.calls_known:
         yield Note(
             "Launch calls are missing",
@@ -79,7 +91,7 @@ def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[B
         )
     # What never had work at the same time says nothing but that.
     pairs = [pair for pair in streams.pairs if pair.reason is not StreamReason.NO_WORK]
-    yield _pairs(streams, pairs) if pairs else Para(_executed(streams))
+    yield _pairs(streams, pairs, without) if pairs else Para(_executed(streams, without))
     if any(pair.losses for pair in streams.pairs):
         yield _reasons(streams)
     known = [one for one in streams.slowdowns if one.ratio is not None]
@@ -135,7 +147,7 @@ def _kernel(one: StreamSlowdown) -> tuple[str | None, int | None, int | None]:
     return one.kernel, one.grid_blocks, one.block_threads
 
 
-def _executed(streams: Streams) -> str:
+def _executed(streams: Streams, without: Streams) -> str:
     contexts = len({one.context_id for one in streams.streams}) > 1
     shown = streams.streams[:_TOP]
     names = [
@@ -148,15 +160,15 @@ def _executed(streams: Streams) -> str:
         )
         for one in shown
     ]
-    said = [f"{fmt.percent(one.busy_ns / streams.window_ns)} in {name}" for name, one in zip(names, shown, strict=True)]
+    said = [f"{fmt.percent(one.busy_ns / without.window_ns)} in {name}" for name, one in zip(names, shown, strict=True)]
     left = len(streams.streams) - len(said)
     more = f", and {fmt.count(left)} more" if left else ""
-    return f"Time in flight of each stream, of {fmt.duration(streams.window_ns)} (observed): {', '.join(said)}{more}."
+    return f"Time in flight of each stream, of {fmt.duration(without.window_ns)} (observed): {', '.join(said)}{more}."
 
 
-def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
+def _pairs(streams: Streams, pairs: list[StreamPair], without: Streams) -> Table:
     shown = pairs[:_TOP]
-    share = {(one.context_id, one.stream_id): one.busy_ns / streams.window_ns for one in streams.streams}
+    share = {(one.context_id, one.stream_id): one.busy_ns / without.window_ns for one in streams.streams}
     contexts = len({one.context_id for one in streams.streams}) > 1
 
     def named(context: int | None, stream: int) -> Cell:
@@ -171,16 +183,16 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
             named(pair.context_b, pair.stream_b),
             Cell(fmt.duration(pair.both_had_work_ns)),
             Cell(fmt.duration(pair.overlap_ns)),
-            Cell(fmt.duration(pair.lost_ns)),
-            Cell(fmt.duration(max(pair.both_had_work_ns - pair.overlap_ns - pair.lost_ns, 0))),
+            Cell(fmt.duration(pair.not_overlapped_ns)),
+            Cell(fmt.duration(max(pair.both_had_work_ns - pair.overlap_ns - pair.not_overlapped_ns, 0))),
             Cell(fmt.duration(pair.late_ns)),
-            Cell(fmt.duration(pair.missed_ns)),
+            Cell(fmt.duration(pair.lost_ns)),
             Cell(stream_reason(pair)),
         )
         for pair in shown
     )
     columns = (
-        Column("Stream", "in flight, of the tenant's time"),
+        Column("Stream", f"in flight, of {time_without_gap(streams, without)}"),
         Column("Other stream", "in flight"),
         Column("Both had work", "", True),
         Column("Overlapped", "both in flight", True),
@@ -207,13 +219,13 @@ def _pairs(streams: Streams, pairs: list[StreamPair]) -> Table:
 
 def _reasons(streams: Streams) -> Table:
     losses = [(pair, loss) for pair in streams.pairs for loss in pair.losses]
-    losses.sort(key=lambda one: -one[1].lost_ns)
+    losses.sort(key=lambda one: -one[1].without_overlap_ns)
     rows = tuple(
         (
             Cell(pair_name(pair, streams)),
             Cell(str(loss.waiting_stream)),
             Cell(STREAM_REASONS[loss.reason], tone="muted" if loss.reason is StreamReason.UNEXPLAINED else "plain"),
-            Cell(fmt.duration(loss.lost_ns)),
+            Cell(fmt.duration(loss.without_overlap_ns)),
             Cell(fmt.count(loss.operations)),
         )
         for pair, loss in losses[:_TOP]
@@ -228,7 +240,9 @@ def _reasons(streams: Streams) -> Table:
     left = len(losses) - len(rows)
     more = f" {fmt.count(left)} more {'is' if left == 1 else 'are'} in the JSON: {_IN_JSON}." if left else ""
     if any(loss.reason is StreamReason.POSSIBLY_SM_RESOURCES for _, loss in losses):
-        more = f" How many SMs the green context has is not recorded: a kernel of it may have filled them.{more}"
+        in_green = any(one.green_context_id is not None for one in streams.streams)
+        green = " How many SMs a green context has is not recorded: one kernel of it may have filled them."
+        more = f"{green if in_green else ''}{more}"
     return Table(columns, rows, f"Why streams did not overlap (inferred).{more}")
 
 

@@ -89,17 +89,15 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
             if not streams.calls_known:
                 return f"{text}.{inside}"
             # Where none was in flight, as while the context is switched out, neither missed the other.
-            share = most.overlap_ns / (most.overlap_ns + most.lost_ns)
+            share = most.overlap_ns / (most.overlap_ns + most.not_overlapped_ns)
             text = f"{text}, {fmt.percent(share)} of the time in which both had work and at least one was in flight"
             return f"{text}.{inside}"
         used = f"{label} used {len(streams.streams)} streams, which"
         if pair is None:
             return f"{used} never had work at the same time.{inside}"
         return f"{used} missed overlap for less than {fmt.percent(SMALL_SHARE, 0)} of its time.{inside}"
-    of = "its time"
-    if gap_ns := streams.window_ns - without.window_ns:
-        of += f" without a gap of {fmt.duration(gap_ns)}"
-    lost, part = fmt.duration(pair.lost_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
+    of = time_without_gap(streams, without)
+    lost, part = fmt.duration(pair.not_overlapped_ns + pair.late_ns), f"{fmt.percent(without.lost_share)} of {of}"
     both = pair_name(pair, streams)
     why = "" if pair.reason is None else f": {stream_reason(pair)}"
     # What the program or the device puts in order could not have overlapped: nothing was lost.
@@ -109,14 +107,20 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
     if pair.reason is StreamReason.SM_RESOURCES:
         # Short, as it stands on the first screen; another reason may have a smaller part of that time.
         return (
-            f"{label}: streams {both} did not overlap for {lost}, {part}{why}. While the SMs are full, nothing is lost."
+            f"{label}: streams {both} did not overlap for {lost}, {part}{why}, which leaves no room for other blocks."
         )
     could_ns = streams.could_overlap_ns(pair)
-    if could_ns is not None and 0 < could_ns < _MUCH_LESS * (pair.lost_ns + pair.late_ns):
+    if could_ns is not None and 0 < could_ns < _MUCH_LESS * (pair.not_overlapped_ns + pair.late_ns):
         # While the busier stream ran, the other one had not as much to do.
         why += f"; at most {fmt.duration(could_ns)} more could overlap"
-    part = f"{fmt.percent(pair.missed_ns / without.window_ns)} of {of}"
-    return f"{label}: streams {both} lost {fmt.duration(pair.missed_ns)} of overlap, {part}{why}."
+    part = f"{fmt.percent(pair.lost_ns / without.window_ns)} of {of}"
+    return f"{label}: streams {both} lost {fmt.duration(pair.lost_ns)} of overlap, {part}{why}."
+
+
+def time_without_gap(streams: Streams, without: Streams) -> str:
+    """Name the time of a process that shares of its streams are of."""
+    gap_ns = streams.window_ns - without.window_ns
+    return f"its time without a gap of {fmt.duration(gap_ns)}" if gap_ns else "its time"
 
 
 def stream_reason(pair: StreamPair) -> str:

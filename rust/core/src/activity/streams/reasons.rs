@@ -10,6 +10,7 @@ use arrow_array::types::UInt8Type;
 use super::operations::{Awaited, Operation, Process, Recorded};
 use crate::base::error::Result;
 use crate::base::hardware::{CONNECTIONS, WAKE_NS};
+use crate::occupancy::sm_array::{BlockFootprint, SmArray};
 use crate::occupancy::theoretical::{LaunchColumns, Limits};
 use crate::table::columns::{at, Columns};
 use crate::table::events::Tables;
@@ -39,7 +40,8 @@ pub enum Reason {
     DefaultStream,
     /// A kernel with more than two waves of blocks left, or in its first of several.
     SmResources,
-    /// A kernel of the same green context, of which it is not known how many SMs it has, may have filled them.
+    /// Kernels in flight together may have filled the SMs; or one of the same green context, of which it is not known how
+    /// many SMs it has.
     PossiblySmResources,
     /// A cooperative launch, or a kernel that fills the device with one wave.
     WholeDevice,
@@ -187,6 +189,15 @@ impl<'a> Launches<'a> {
         Some(block.into_iter().zip(room).any(|(block, room)| block > room))
     }
 
+    /// How a kernel's blocks fit on the SMs of a device, and how many it has; `None`: not known.
+    fn blocks(&self, one: &Operation, limits: &Limits) -> Option<(BlockFootprint, u64)> {
+        let (launches, _) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel)?;
+        let launch = launches.read(one.row);
+        let per_sm = launch.fit(Some(limits)).ok()?.blocks;
+        let block = BlockFootprint::new(launch.footprint(limits)?, limits.resources(), per_sm, None);
+        Some((block, u64::try_from(launch.grid_blocks?).ok()?))
+    }
+
     fn is_cooperative(&self, one: &Operation) -> bool {
         let Some((_, columns)) = self.columns.as_ref().filter(|_| one.kind == WorkKind::Kernel) else {
             return false;
@@ -322,10 +333,51 @@ impl<'a> Decider<'a> {
                 return Reason::PossiblySharedChannel;
             }
         }
-        if self.filled_by(one, ready_ns, Reason::PossiblySmResources).is_some() {
+        if self.filled_by(one, ready_ns, Reason::PossiblySmResources).is_some()
+            || self.filled_together(one, ready_ns)
+        {
             return Reason::PossiblySmResources;
         }
         Reason::Unexplained
+    }
+
+    /// Whether kernels in flight together left no room for a block of `one` until just before it started, and one of them
+    /// had ended then, or was in the second half of its last wave, in which blocks end.
+    fn filled_together(&self, one: &'a Operation, ready_ns: i64) -> bool {
+        let mine = self.process.stream(one.stream);
+        // When a node of a graph could have started is not recorded.
+        let Some(limits) = self.launches.limits_of(self.device, mine.sms).filter(|_| !one.graph_node) else {
+            return false;
+        };
+        let Some((block, _)) = self.launches.blocks(one, &limits) else { return false };
+        let Some(sms) = limits.sm_count else { return false };
+        let mut gave_room = false;
+        let mut beside: Vec<(&Operation, BlockFootprint, u64)> = Vec::new();
+        for other in self.executing(one.stream, one.start_ns.saturating_sub(FOLLOWS_NS).max(ready_ns)) {
+            let theirs = self.process.stream(other.stream);
+            let one_set = mine.context == theirs.context && mine.green_context == theirs.green_context;
+            // One of higher priority waits for the next block that ends, whatever else is in flight.
+            if !one_set || mine.priority.is_none() || mine.priority != theirs.priority {
+                continue;
+            }
+            let blocks = self.launches.blocks(other, &limits).zip(self.launches.waves(other, &limits));
+            let Some(((footprint, count), waves)) = blocks else { continue };
+            beside.push((other, footprint, count));
+            let length_ns = (other.end_ns - other.start_ns) as f64;
+            let ends_ns = length_ns * (1.0 - UNEVEN / waves.ceil().max(1.0));
+            gave_room |= (one.start_ns - other.start_ns) as f64 >= ends_ns;
+        }
+        if !gave_room {
+            return false;
+        }
+        beside.sort_by_key(|(other, ..)| other.start_ns);
+        let mut array = SmArray::new(limits.resources(), sms as usize);
+        for (_, footprint, count) in &beside {
+            let count = array.room(footprint, None).min(*count);
+            let mut on = array.nowhere();
+            array.place(footprint, count, &mut on);
+        }
+        array.room(&block, None) == 0
     }
 
     /// The kernel that left `one` no SMs, by itself, where it waited for them; `None` for any other reason.

@@ -3,7 +3,7 @@
 //! ```text
 //!   stream A   launched |==== executes ====|
 //!   stream B       launched  ...........|==== executes ====|
-//!                            lost_ns     overlap
+//!                            not_overlapped_ns     overlap
 //!   both had work            |=============|
 //! ```
 //!
@@ -47,7 +47,7 @@ impl Loss {
 pub(super) struct Pair {
     pub both_had_work_ns: i64,
     pub overlap_ns: i64,
-    pub lost_ns: i64,
+    pub not_overlapped_ns: i64,
     pub late_ns: i64,
     pub alternations: u64,
     /// By stream that waited (0: the first) and reason, while it had work and while it had none.
@@ -232,7 +232,7 @@ impl<'a> Sweep<'a> {
                 continue;
             }
             pair.both_had_work_ns = both_ns;
-            pair.lost_ns = pair.lost_ns.saturating_add(ns);
+            pair.not_overlapped_ns = pair.not_overlapped_ns.saturating_add(ns);
             if reason == Reason::CopyEngine && holds.1.kernels_executing > 0 && waits.1.kernels_waiting > 0 {
                 reason = Reason::CopyInFront;
             }

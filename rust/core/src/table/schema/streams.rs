@@ -65,7 +65,7 @@ pub const STREAM_PAIRS: Table = Table {
         STREAM_B,
         col("both_had_work_ns", I64, "Both had an operation launched and not finished, and neither waited, or may have waited, for SMs of its green context, which the other one cannot fill."),
         col("overlap_ns", I64, "Both had an operation in flight."),
-        col("lost_ns", I64, "Both had work, but only one had an operation in flight."),
+        col("not_overlapped_ns", I64, "Both had work, but only one had an operation in flight."),
         col(
             "late_ns",
             I64,
@@ -95,9 +95,9 @@ pub const STREAM_LOSSES: Table = Table {
         col(
             "had_work",
             Bool,
-            "The waiting stream had work: part of lost_ns of `stream_pairs`, else of late_ns.",
+            "The waiting stream had work: part of not_overlapped_ns of `stream_pairs`, else of late_ns.",
         ),
-        col("lost_ns", I64, "How long."),
+        col("without_overlap_ns", I64, "How long."),
         col("operations", U64, "How many operations waited."),
         opt(
             "filled_by",
