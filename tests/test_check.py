@@ -82,6 +82,9 @@ def test_one_kind_of_slowdown_can_be_looked_at() -> None:
         (Limits(expect_agreement=True), "failed"),  # mps was configured
         # 52237806 ns of switch gaps in a window of examples.LENGTH: 2.08 %. Saving and restoring come on top.
         (Limits(max_switch_overhead=0.05), "inconclusive"),
+        # Up to 200 us each of 1212: 294.64 ms, 11.7 %.
+        (Limits(max_switch_overhead=0.115), "inconclusive"),
+        (Limits(max_switch_overhead=0.12), "passed"),
         (Limits(max_switch_overhead=0.02), "failed"),
         (Limits(min_jain=0.9), "passed"),
         # 0.49 by traced kernels; the untraced tenant was resident for 1233.6 of 2511.7 ms, 0.491.

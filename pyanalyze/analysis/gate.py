@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from pyanalyze.analysis.hardware import MAX_STATE_NS
 from pyanalyze.analysis.impact import sole_tenant, untraced_share
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.errors import UsageError
@@ -317,7 +318,7 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         return
     state = None if device.interference is None else device.interference.context_state
     window_ns = None if device.window is None else device.window.end_ns - device.window.start_ns
-    cost = switch_overhead(switches, state, window_ns)
+    cost = switch_overhead(switches, state, window_ns, MAX_STATE_NS)
     if cost is None:
         detail = "the cost of context switches is not known"
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
@@ -326,12 +327,11 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
     found, limit = _percents(cost.recorded, most)
     kind = {"gap": " (switch gaps)", "full": " (full switches)"}.get(switches.cost_kind or "", "")
     detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed"
-    if cost.most is None:
-        detail += "; how long saving and restoring take is not known"
-        how = _how_to_trace(device)
-    elif cost.most > cost.recorded:
+    if cost.most > cost.recorded:
         high, beside = _percents(cost.most, most)
-        detail += f"; at most {high} with saving and restoring, inferred"
+        assumed = f"which are assumed to take up to {fmt.duration(MAX_STATE_NS)} a switch"
+        detail += f"; at most {high} with saving and restoring, {assumed if cost.likely is None else 'inferred'}"
+        how = _how_to_trace(device) if cost.likely is None and status != "passed" else ""
         limit = max(limit, beside, key=len)
     detail += f"; limit {limit}"
     cut = device.missing_for("export_rows")

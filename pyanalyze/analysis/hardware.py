@@ -19,6 +19,7 @@ __all__ = [
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
     "LINGER_NS",
+    "MAX_STATE_NS",
     "MPS_PERCENTAGE",
     "PAUSE_NS",
     "PROMPT_NS",
@@ -43,6 +44,8 @@ DEFAULT_SLICE_NS: Final = _CONSTANTS["default_slice_ns"]
 SWITCH_NS: Final = _CONSTANTS["switch_ns"]
 #: Saving the state of a context, or restoring it.
 STATE_NS: Final = _CONSTANTS["state_ns"]
+#: Both together, at most, on the boards that were measured.
+MAX_STATE_NS: Final = _CONSTANTS["max_state_ns"]
 #: A longer gap between two residency intervals is an idle engine.
 IDLE_GAP_NS: Final = _CONSTANTS["idle_gap_ns"]
 #: A gap between two operations of a tenant that is at most so long comes from launching.

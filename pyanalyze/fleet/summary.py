@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from pydantic import Field
 
+from pyanalyze.analysis.hardware import MAX_STATE_NS
 from pyanalyze.results.interference import ContextState
 from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
@@ -267,6 +268,7 @@ def _overhead_high(device: Mapping[str, Any]) -> float | None:
         ContextSwitches.model_validate(device["context_switches"]),
         None if state is None else ContextState.model_validate(state),
         None if window is None else window["end_ns"] - window["start_ns"],
+        MAX_STATE_NS,
     )
     return None if cost is None else rounded(cost.most)
 

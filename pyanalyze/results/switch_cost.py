@@ -28,13 +28,15 @@ class SwitchOverhead(NamedTuple):
     ----------
     recorded
         What records show: switch gaps, or full switches; at least so much.
-    likely, most
+    likely
         With saving and restoring, inferred; None: not known. Of full switches, what is recorded.
+    most
+        The same at most; where saving and restoring are not known, with the longest that boards take, assumed.
     """
 
     recorded: float
     likely: float | None
-    most: float | None
+    most: float
 
 
 def inferred_switch(device: Device) -> InferredSwitch | None:
@@ -60,7 +62,7 @@ def _inferred(switches: ContextSwitches, state: ContextState) -> InferredSwitch 
 
 
 def switch_overhead(
-    switches: ContextSwitches | None, state: ContextState | None, window_ns: int | None
+    switches: ContextSwitches | None, state: ContextState | None, window_ns: int | None, longest_state_ns: int
 ) -> SwitchOverhead | None:
     """Find between which ends the cost of context switches lies, as a share of the time.
 
@@ -72,6 +74,8 @@ def switch_overhead(
         How long saving and restoring take, where kernels show it.
     window_ns
         Length of the window of the device.
+    longest_state_ns
+        What saving and restoring take at most, where kernels do not show it.
 
     Returns
     -------
@@ -89,10 +93,10 @@ def switch_overhead(
     ...     count=100, cost_kind="gap", gap=gap, overhead_fraction=0.02, recorded_ns=None
     ... )
     >>> state = ContextState(save_ns=30_000, restore_ns=20_000, low_ns=40_000, high_ns=60_000, found_from="kernels")
-    >>> switch_overhead(switches, state, 100_000_000)
+    >>> switch_overhead(switches, state, 100_000_000, 200_000)
     SwitchOverhead(recorded=0.02, likely=0.07, most=0.08)
-    >>> switch_overhead(switches, None, 100_000_000)
-    SwitchOverhead(recorded=0.02, likely=None, most=None)
+    >>> switch_overhead(switches, None, 100_000_000, 200_000)
+    SwitchOverhead(recorded=0.02, likely=None, most=0.22)
     """
     if switches is None:
         return None
@@ -105,7 +109,9 @@ def switch_overhead(
         return SwitchOverhead(recorded, recorded, recorded)
     found = None if state is None else _inferred(switches, state)
     whole_ns = switches.recorded_ns or window_ns
-    if found is None or not whole_ns:
-        return SwitchOverhead(recorded, None, None)
+    if not whole_ns:
+        return None
+    if found is None:
+        return SwitchOverhead(recorded, None, recorded + switches.count * longest_state_ns / whole_ns)
     likely, _, most = found.whole
     return SwitchOverhead(recorded, likely.total_ns / whole_ns, most.total_ns / whole_ns)

@@ -122,6 +122,7 @@ pub const CONSTANTS: &[(&str, i64)] = &[
     ("switch_ns", SWITCH_NS),
     ("drained_switch_ns", DRAINED_SWITCH_NS),
     ("state_ns", STATE_NS),
+    ("max_state_ns", MAX_STATE_NS),
     ("idle_gap_ns", IDLE_GAP_NS),
     ("idle_residency_ns", IDLE_RESIDENCY_NS),
     ("short_kernel_ns", SHORT_KERNEL_NS),
