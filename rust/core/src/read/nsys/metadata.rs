@@ -331,18 +331,14 @@ const UNPARSED: &str = "could not parse ";
 
 /// Parts of warnings, and what they say. Others may hold paths and names: they are only counted.
 const WARNINGS: [(&str, &str); 17] = [
-    ("no nvtx events collected", "no NVTX events of a process"),
-    ("not all nvtx events might have been collected", "NVTX events may be missing"),
-    ("no cuda events collected", "no CUDA events of a process"),
-    ("cuda profiling might have not been started", "CUDA tracing of a process may not have started"),
-    ("no opengl events collected", "no OpenGL events of a process"),
-    ("no gpu context switch events", "no GPU context switches"),
-    ("no gpu video accelerator events", "no video engine events"),
-    ("the gpu(s) on this system do not support video accel", "the GPU has no trace of video engines"),
     (
         "installed cuda driver version",
         "this nsys does not support the driver and traced CUDA as for an older one",
     ),
+    ("not all nvtx events might have been collected", "NVTX events may be missing"),
+    ("no gpu context switch events", "no GPU context switches"),
+    ("no gpu video accelerator events", "no video engine events"),
+    ("the gpu(s) on this system do not support video accel", "the GPU has no trace of video engines"),
     ("unified memory cannot be traced", "unified memory of a GPU cannot be traced"),
     ("unable to collect cpu kernel ip", "no CPU samples in the operating system (perf_event_paranoid)"),
     ("unable to collect kernel ip", "no CPU samples in the operating system (perf_event_paranoid)"),
@@ -351,6 +347,10 @@ const WARNINGS: [(&str, &str); 17] = [
     ("unable to configure the collection of", "CPU sampling could not be set up"),
     ("scheduling information is absent", "no scheduling records"),
     ("no mmap events were received", "some CPU functions may have no name"),
+    ("no nvtx events collected", "no NVTX events of a process"),
+    ("no cuda events collected", "no CUDA events of a process"),
+    ("cuda profiling might have not been started", "CUDA tracing of a process may not have started"),
+    ("no opengl events collected", "no OpenGL events of a process"),
 ];
 
 /// What nsys says of its own recording.
@@ -394,7 +394,7 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
     if bad.is_empty() {
         bad.extend([2, 3]);
     }
-    let (mut warnings, mut losses, mut unparsed) = (BTreeMap::<&str, u64>::new(), 0, 0_u64);
+    let (mut warnings, mut losses, mut unparsed) = (BTreeMap::<usize, u64>::new(), 0, 0_u64);
     let (severity, message) = (plan.at("severity"), plan.at("text"));
     reader.scan(&plan, |row| {
         let message = text(cell(row, message)).unwrap_or_default().to_ascii_lowercase();
@@ -417,16 +417,14 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
                 let records = message.strip_prefix(UNPARSED).and_then(|rest| rest.split_once(' '));
                 unparsed = unparsed.saturating_add(records.and_then(|(n, _)| n.parse().ok()).unwrap_or(0));
             } else {
-                let known = WARNINGS.iter().find(|(part, _)| message.contains(part));
-                *warnings.entry(known.map_or("", |(_, said)| said)).or_default() += 1;
+                let known = WARNINGS.iter().position(|(part, _)| message.contains(part));
+                *warnings.entry(known.unwrap_or(WARNINGS.len())).or_default() += 1;
             }
         }
         Ok(())
     })?;
-    let mut often: Vec<_> = warnings.into_iter().collect();
-    often.sort_by_key(|(said, n)| (said.is_empty(), std::cmp::Reverse(*n)));
-    for (said, n) in often {
-        let detail = if said.is_empty() { "others".to_owned() } else { said.to_owned() };
+    for (place, n) in warnings {
+        let detail = WARNINGS.get(place).map_or("others", |(_, said)| said);
         reader.count(quality::DIAGNOSTIC_WARNING, n, format!("{detail}: {n}"));
     }
     let detail = if unparsed == 0 {
