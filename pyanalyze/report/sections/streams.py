@@ -54,21 +54,28 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     if blocks and TRAITS[device.sharing.mode].time_sliced:
         blocks.insert(0, Para("In flight includes time switched out."))
     if any(isinstance(block, Table) for block in blocks):
-        blocks.append(_LEGEND)
+        of_one = (tenant.streams for tenant in device.tenants if tenant.streams is not None)
+        reasons = {loss.reason for streams in of_one for pair in streams.pairs for loss in pair.losses}
+        meant = (
+            (STREAM_REASONS[reason][0].upper() + STREAM_REASONS[reason][1:], text)
+            for reason, text in _MEANT.items()
+            if reason in reasons
+        )
+        blocks.append(column_legend(*_COUNTED, *meant))
     return blocks
 
 
-_LEGEND = column_legend(
+#: What columns count, and what reasons mean that their words do not say.
+_COUNTED = (
     ("Both had work", "both streams had an operation whose launch call had returned and that had not ended"),
     ("Late", "an operation was launched after the other stream had ended"),
     ("Lost", "not overlapped and late, less waits for full SMs and for what must run in order on the GPU"),
-    ("Unexplained", "the capture does not say why the two could not run at once"),
-    ("Insufficient SM resources", "one kernel by itself had filled the SMs; it may be of a third stream"),
-    (
-        "Possibly insufficient SM resources",
-        "kernels in flight together left no room, if their blocks are spread evenly",
-    ),
 )
+_MEANT = {
+    StreamReason.UNEXPLAINED: "the capture does not say why the two could not run at once",
+    StreamReason.SM_RESOURCES: "one kernel by itself had filled the SMs; it may be of a third stream",
+    StreamReason.POSSIBLY_SM_RESOURCES: "kernels in flight together left no room, as far as grids and blocks tell",
+}
 
 
 def _of_one(label: str, streams: Streams, split: TimeSplit | None) -> Iterator[Block]:

@@ -373,9 +373,13 @@ impl<'a> Decider<'a> {
         beside.sort_by_key(|(other, ..)| other.start_ns);
         let mut array = SmArray::new(limits.resources(), sms as usize);
         for (_, footprint, count) in &beside {
-            let count = array.room(footprint, None).min(*count);
+            let room = array.room(footprint, None);
+            // Its other blocks wait for room, and go first.
+            if room < *count {
+                return true;
+            }
             let mut on = array.nowhere();
-            array.place(footprint, count, &mut on);
+            array.place(footprint, *count, &mut on);
         }
         array.room(&block, None) == 0
     }
