@@ -17,7 +17,7 @@ __all__ = ["match_quality"]
 
 #: Fraction of the kernel starts of a process inside its residency below which one of the two is doubted, and the fewest
 #: kernels of which that is said.
-_MATCHES = 0.9
+MATCHES = 0.9
 _FEWEST_MATCHED = 5
 
 
@@ -48,7 +48,7 @@ def match_quality(tables: TableSet, groups: Callable[[], Mapping[int, frozenset[
     if "tenants" not in tables:
         return quality
     low: dict[int, list[str]] = {}
-    for tenant in tables.tenants.filter(pl.col("match_rate") < _MATCHES).iter_rows(named=True):
+    for tenant in tables.tenants.filter(pl.col("match_rate") < MATCHES).iter_rows(named=True):
         device = tenant["device_id"]
         own = tables.of_device("kernels", device).filter(
             pl.col("capture") == tenant["capture"], pl.col("pid").eq_missing(tenant["pid"])
@@ -61,7 +61,7 @@ def match_quality(tables: TableSet, groups: Callable[[], Mapping[int, frozenset[
                 resident.select("start_ns", "end_ns").sort("start_ns"), on="start_ns", suffix="_resident"
             )
             rate = (last["start_ns"] < last["end_ns_resident"]).sum() / own.height
-        if own.height >= _FEWEST_MATCHED and rate < _MATCHES:
+        if own.height >= _FEWEST_MATCHED and rate < MATCHES:
             who = "the process without pid" if tenant["pid"] is None else f"pid {tenant['pid']}"
             low.setdefault(tenant["capture"], []).append(f"device {device}: {who} {rate * 100:.0f} %")
     if not low:

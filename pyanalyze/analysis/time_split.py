@@ -11,6 +11,7 @@ from pyanalyze.analysis.collectives import collective_waits
 from pyanalyze.analysis.copies import BY_FAULTS, COPIED_TO_DEVICE, COPIED_TO_HOST, MIGRATED, PAGEABLE, STAGED_BYTES
 from pyanalyze.analysis.hardware import LAUNCH_GAP_NS
 from pyanalyze.analysis.intervals import covered_until, outside, times, union
+from pyanalyze.analysis.quality import MATCHES
 from pyanalyze.core import _core
 from pyanalyze.results.time_split import (
     LEAST_PHASE,
@@ -271,7 +272,7 @@ def _usage(tables: TableSet) -> pl.DataFrame:
     """Rows of `tenant_usage` of traced tenants that had work, with the capture and process of each."""
     import polars as pl
 
-    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid")
+    who = tables.tenants.filter("traced").select("tenant_id", "device_id", "capture", "pid", "match_rate")
     usage = tables.tenant_usage.filter(pl.col("first_ns").is_not_null(), pl.col("busy_ns").is_not_null())
     return usage.join(who, on=["tenant_id", "device_id"])
 
@@ -1120,16 +1121,29 @@ def _only_times(tables: TableSet, tenant: Mapping[str, Any]) -> dict[str, int]:
     work = work.sort("code", "start_ns").with_columns(pl.max_horizontal("start_ns", until).alias("start_ns"))
     work = work.filter(pl.col("end_ns") > pl.col("start_ns"))
     # Where one is in flight, the sum of the numbers of those in flight is its number.
-    moments = pl.concat(
-        [
-            work.select(ns="start_ns", depth=pl.lit(1, pl.Int32), code="code"),
-            work.select(ns="end_ns", depth=pl.lit(-1, pl.Int32), code=-pl.col("code")),
+    none = pl.lit(0, pl.Int32)
+    moments = [
+        work.select(ns="start_ns", depth=pl.lit(1, pl.Int32), code="code", resident=none),
+        work.select(ns="end_ns", depth=pl.lit(-1, pl.Int32), code=-pl.col("code"), resident=none),
+    ]
+    # While its context is switched out, a kernel holds up no other. Clients of an MPS group go by each other's names.
+    resident = tables.residency.filter(
+        pl.col("tenant_id") == tenant["tenant_id"], pl.col("device_id") == tenant["device_id"]
+    )
+    recorded = not resident.is_empty() and (tenant["match_rate"] or 0.0) >= MATCHES
+    if recorded:
+        outside = {"depth": none, "code": pl.lit(0, pl.Int64)}
+        moments += [
+            resident.select(ns="start_ns", **outside, resident=pl.lit(1, pl.Int32)),
+            resident.select(ns="end_ns", **outside, resident=pl.lit(-1, pl.Int32)),
         ]
+    flying = (
+        pl.concat(moments)
+        .sort("ns")
+        .select(pl.col("depth", "code", "resident").cum_sum(), length_ns=pl.col("ns").shift(-1) - pl.col("ns"))
     )
-    flying = moments.sort("ns").select(
-        pl.col("depth").cum_sum(), pl.col("code").cum_sum(), length_ns=pl.col("ns").shift(-1) - pl.col("ns")
-    )
-    alone = flying.filter(pl.col("depth") == 1, pl.col("length_ns") > 0).group_by("code").agg(pl.col("length_ns").sum())
+    counts = (pl.col("depth") == 1) & (pl.col("length_ns") > 0) & ((pl.col("resident") > 0) | (not recorded))
+    alone = flying.filter(counts).group_by("code").agg(pl.col("length_ns").sum())
     found = {names[code]: ns for code, ns in alone.iter_rows() if names.get(code) is not None}
     return {name: found[name] for name in sorted(found)}
 

@@ -307,6 +307,8 @@ def _actions(
             yield configuration.keep(compared, required, verdict, kube=kube, fewest=fewest)
             yield from configuration.for_tail(compared, verdict.mode, kube=kube)
         yield from configuration.client_priority(compared, verdict.mode)
+        if latency_ns is None:
+            yield from configuration.shorter_slices(compared, verdict.mode)
         yield from configuration.stricter(compared, verdict.mode, kube=kube)
         yield from configuration.no_instance(compared)
         yield from configuration.left_out(compared, required)

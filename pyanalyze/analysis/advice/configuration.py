@@ -232,6 +232,32 @@ def client_priority(compared: Options, mode: Mode) -> Iterator[Advice]:
     )
 
 
+def shorter_slices(compared: Options, mode: Mode) -> Iterator[Advice]:
+    """A trial of shorter time slices, where a tenant mostly waits for its own: its latency is in no forecast."""
+    now, traits = compared.current, TRAITS[mode]
+    # Policies are set for a board: not for an instance of it, and for virtual machines on their host.
+    if now is None or not traits.time_sliced or traits.vgpu or traits.mig_instance:
+        return
+    waits = now.worst.waits
+    if waits is None or waits.not_resident <= EXPLAINS:
+        return
+    yield Advice(
+        action="Try shorter time slices only if latency matters more than throughput",
+        commands=[
+            "nvidia-smi compute-policy --set-timeslice=1   # short; as root, all GPUs, until the driver is reloaded"
+        ],
+        expected=None,
+        bound=None,
+        why="in the replay of the current configuration most of the added kernel latency of "
+        f"{now.worst.name} is waiting for its time slice. A wait lasts for up to a time slice of each other tenant. "
+        "Shorter ones need more context switches. NVIDIA does not publish their lengths",
+        undo="nvidia-smi compute-policy --set-timeslice=0",
+        exclusive=True,
+        check_after="pyanalyze compare with a capture under that policy: units of work of "
+        f"{now.worst.name} take less time",
+    )
+
+
 def stricter(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     """MIG, where it is not what was recommended, and some tenant gains: it isolates more and costs a known amount."""
     best, now, option = compared.recommended, _now(compared, mode), _instances(compared)

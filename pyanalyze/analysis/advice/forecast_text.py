@@ -15,6 +15,8 @@ EARLY = 0.7
 NOTABLE_FOLLOWING = 0.2
 #: Contention below this is none.
 _NO_MORE_TIME = 0.01
+#: A time-sliced recording does not show what kernels gain side by side.
+_NO_GAIN = " Upper bounds assume no gain over time-slicing, because this recording does not show one."
 
 
 def slowdowns_text(option: Option, now: Option | None = None) -> str:
@@ -133,7 +135,7 @@ def beside_text(contention: Contention | None) -> str:
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
     >>> beside_text(Contention(-0.3, 0.03, 0.12))
-    " Kernels beside another tenant's are assumed to take 30 % less to 12 % more time."
+    " How kernels slow each other is assumed: 3 % more time than their share of the SMs gives (30 % less to 12 % more)."
     >>> beside_text(Contention(0.0, 0.0, 0.08, basis="inferred"))
     " Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)."
     """
@@ -141,8 +143,11 @@ def beside_text(contention: Contention | None) -> str:
         return ""
     span = f"{_change(contention.low)} to {_change(contention.high)}"
     if contention.basis == "assumed":
-        found = f"are assumed to take {span} time"
-    elif contention.basis == "sampled":
+        return (
+            f" How kernels slow each other is assumed: {_change(contention.middle)} time than their share of the SMs "
+            f"gives ({span}).{_NO_GAIN if contention.no_gain else ''}"
+        )
+    if contention.basis == "sampled":
         # Counters show the traffic, not what it costs.
         found = f"are forecast to take {_change(contention.middle)} time (sampled; bounds {span})"
     # Less than 1 % is no more than what replays of one recording differ by.
@@ -151,10 +156,7 @@ def beside_text(contention: Contention | None) -> str:
     else:
         found = f"took {_change(contention.middle)} time (inferred; bounds {span})"
     said = f" Kernels beside another tenant's {found}."
-    if contention.no_gain:
-        # A time-sliced recording does not show what kernels gain side by side.
-        said += " Upper bounds assume no gain over time-slicing, because this recording does not show one."
-    return said
+    return f"{said}{_NO_GAIN if contention.no_gain else ''}"
 
 
 def _change(part: float) -> str:

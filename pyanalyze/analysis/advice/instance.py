@@ -183,8 +183,9 @@ def alone_in_instance(tables: TableSet, device: Mapping[str, object], if_slow: s
         commands=[],
         expected=None,
         bound=None,
-        why="only one tenant was in this MIG instance. Record the workload in a larger profile or on the whole GPU, "
-        f"and give that as --baseline{if_slow}",
+        why="only one process of this MIG instance was traced. If nvidia-smi lists no other one in it, record the "
+        "workload in a larger profile or on the whole GPU, then: pyanalyze interference CAPTURE --baseline "
+        f"THAT_RECORDING{if_slow}",
         undo=None,
         wrong_if="samples of the same time show another process in the instance",
     )

@@ -10,6 +10,7 @@ from pyanalyze.analysis.impact import CAUSE_WORDS, Cause
 from pyanalyze.report.blocks import Block, Cell, Column, Commands, Fold, Note, Para, Table
 from pyanalyze.report.sampled_text import without_capture
 from pyanalyze.report.sections.base import DeviceSection, Inputs
+from pyanalyze.report.sentences.co_run import co_run_part, most_alone
 from pyanalyze.report.sentences.missing import solo_first, why_missing, why_missing_or_nothing
 from pyanalyze.report.sentences.window import share_of_run
 from pyanalyze.report.sentences.words import LONG
@@ -155,9 +156,8 @@ def _compared(device: Device) -> list[Block]:
     shown = {option.strategy for option in device.options}
     strategies = "".join(f" {said}" for strategy, said in _STRATEGIES.items() if strategy in shown)
     of_caps = f" A percentage is the client's CUDA_MPS_ACTIVE_THREAD_PERCENTAGE.{strategies}" if strategies else ""
-    caption = (
-        f"Forecast elapsed slowdown of each tenant against a solo run on {whole} (modelled).{_other_slowdown(device)}"
-    )
+    notes = f"{_co_run_note(device)}{_other_slowdown(device)}"
+    caption = f"Forecast elapsed slowdown of each tenant against a solo run on {whole} (modelled).{notes}"
     how = (
         "The recorded launches are replayed under each sharing configuration, the current one included. Operations "
         "before or after a long pause of their host are left out. STP is the system throughput: at 1 the tenants "
@@ -198,13 +198,21 @@ def _mostly(waits: ForecastWaits) -> tuple[float, str] | None:
     """The wait that makes up most of an added latency; None: neither does."""
     parts = (
         (waits.queue_other, "waiting for SMs that blocks of other tenants hold"),
-        (waits.not_resident, CAUSE_WORDS[Cause.NOT_RESIDENT]),
+        (waits.not_resident, f"{CAUSE_WORDS[Cause.NOT_RESIDENT]}, context switches included"),
     )
     return next((one for one in parts if one[0] > EXPLAINS), None)
 
 
 #: Part by which two slowdowns of one tenant differ from which on a reader asks why.
 _NOTABLE = 0.05
+
+
+def _co_run_note(device: Device) -> str:
+    """That means over the window are also of time in which a tenant had the GPU for itself; empty: of little."""
+    part = co_run_part(device)
+    if part is None or not most_alone(device):
+        return ""
+    return f" All tenants co-ran for {fmt.percent(part, 0)} of the window: then slowdowns are larger than these means."
 
 
 def _other_slowdown(device: Device) -> str:
@@ -219,7 +227,10 @@ def _other_slowdown(device: Device) -> str:
     ]
     if not differ:
         return ""
-    return f" Interference has {fmt.names(differ, 3)}: quote that, because only its solo run is modelled."
+    return (
+        f" Interference has {fmt.names(differ, 3)}. Quote Interference: there the shared run is as recorded, and only "
+        "the solo run is modelled."
+    )
 
 
 def _kept_apart(mode: Mode) -> str:

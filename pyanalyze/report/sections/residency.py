@@ -271,11 +271,13 @@ def _split_text(device: Device, summary: ResidencySummary) -> str:
     if min(counts) < ENOUGH_INTERVALS or early < _MOSTLY * counts[0] or whole < _MOSTLY * counts[1]:
         return ""
     first, second = (labels.get(t.tenant_id, f"tenant {t.tenant_id}") for t in (yields, uses_up))
+    slice_known = summary.policy is not None or summary.basis != "observed"
+    ended_how = "used up" if slice_known else "was switched out with work in flight in"
     return (
         f"{first} yielded in {fmt.count(early)} of {fmt.count(counts[0])} intervals, after "
-        f"{fmt.duration(yields.median_slice_ns)} (median), and then waited for the time slice of {second}. "
-        f"{second} used up {fmt.count(whole)} of {fmt.count(counts[1])}, {fmt.duration(uses_up.median_slice_ns)} each "
-        "(inferred)."
+        f"{fmt.duration(yields.median_slice_ns)} (median): it had no more work. What it launches next may wait until "
+        f"{second} is switched out. {second} {ended_how} {fmt.count(whole)} of {fmt.count(counts[1])}, "
+        f"{fmt.duration(uses_up.median_slice_ns)} each (median; inferred)."
     )
 
 

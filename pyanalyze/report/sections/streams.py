@@ -69,7 +69,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
 _COUNTED = (
     ("Both had work", "both streams had an operation whose launch call had returned and that had not ended"),
     ("Late", "an operation was launched after the other stream had ended"),
-    ("Lost", "not overlapped and late, less waits for full SMs and for what must run in order on the GPU"),
+    ("Lost", "not overlapped and late, less waits for SMs that are full for certain and for what must run in order"),
 )
 _MEANT = {
     StreamReason.UNEXPLAINED: "the capture does not say why the two could not run at once",
@@ -206,7 +206,7 @@ def _pairs(streams: Streams, pairs: list[StreamPair], without: Streams) -> Table
         Column("Not overlapped", "both had work, one in flight", True),
         Column("Neither", "both had work, none in flight", True),
         Column("Late", "launched after the other ended", True),
-        Column("Lost", "neither full SMs nor an order", True),
+        Column("Lost", "less full SMs and order", True),
         Column("Main reason", "of not overlapped and late"),
     )
     left = len(pairs) - len(shown)

@@ -45,7 +45,7 @@ def mode_clauses(device: Device) -> str:
     sharing = device.sharing
     if sharing.condition is not None and sharing.stated_confidence is None:
         # A share of correct verdicts would count how often simulated recordings had a hidden process.
-        return f"{caps}, no confidence: {condition_text(sharing.condition, sharing.mode)}"
+        return f"{caps}, but {condition_text(sharing.condition, sharing.mode)}"
     return f"{caps}{unless(sharing.condition, sharing.mode)}"
 
 

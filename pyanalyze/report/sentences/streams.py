@@ -106,9 +106,8 @@ def lost_streams_text(label: str, streams: Streams, split: TimeSplit | None = No
         return f"{label}: streams {both} did not overlap for {lost}, {part}{why}.{none}"
     if pair.reason is StreamReason.SM_RESOURCES:
         # Short, as it stands on the first screen; another reason may have a smaller part of that time.
-        return (
-            f"{label}: streams {both} did not overlap for {lost}, {part}{why}, which leaves no room for other blocks."
-        )
+        first = "" if pair.filled_by is None else ", whose blocks are first in line"
+        return f"{label}: streams {both} did not overlap for {lost}, {part}{why}{first}."
     could_ns = streams.could_overlap_ns(pair)
     if could_ns is not None and 0 < could_ns < _MUCH_LESS * (pair.not_overlapped_ns + pair.late_ns):
         # While the busier stream ran, the other one had not as much to do.

@@ -243,6 +243,23 @@ fn time_slice_ns(mut lengths: Vec<i64>) -> Option<i64> {
     median_ns(cluster).filter(|_| enough)
 }
 
+/// The time slice of which `length_ns` are two: no policy has slices of that length, one has slices of half of it, and
+/// intervals of these are among `all`. One may end between two kernels, so that it does not show that it was due.
+fn one_of_two_ns(all: impl Iterator<Item = i64>, length_ns: i64) -> Option<i64> {
+    let half_ns = length_ns / 2;
+    if policy(length_ns).is_some() || policy(half_ns).is_none() {
+        return None;
+    }
+    let mut halves: Vec<i64> = all.filter(|ns| are_alike(*ns, half_ns)).collect();
+    halves.sort_unstable();
+    median_ns(&halves).filter(|_| halves.len() >= CLUSTER_SLICES)
+}
+
+/// Whether two lengths are of one kind.
+fn are_alike(ns: i64, other_ns: i64) -> bool {
+    (ns as f64 / other_ns as f64 - 1.0).abs() <= CLUSTER
+}
+
 fn policy(time_slice_ns: i64) -> Option<&'static str> {
     let of = |(from_ns, below_ns, _): &&(i64, i64, &str)| (*from_ns..*below_ns).contains(&time_slice_ns);
     POLICIES.iter().find(of).map(|(.., name)| *name)
@@ -377,15 +394,22 @@ impl ResidencySummary {
 
     /// How long a time slice is, and which slices ended with theirs; once all work is known.
     fn tell_endings(&mut self) {
-        let mut lengths: BTreeMap<u32, Vec<i64>> = BTreeMap::new();
+        let mut of_device: BTreeMap<u32, Vec<&TenantResidency>> = BTreeMap::new();
         for tenant in &self.who.tenants {
             if let Some(held) = self.held.get(&tenant.id) {
-                lengths.entry(tenant.device).or_default().extend(held.maybe_due());
+                of_device.entry(tenant.device).or_default().push(held);
             }
         }
         for (device, engine) in &mut self.devices {
             let fitted = engine.time_slice_ns.take();
-            engine.time_slice_ns = fitted.or_else(|| lengths.remove(device).and_then(time_slice_ns));
+            let held = of_device.get(device).map_or(&[] as &[_], Vec::as_slice);
+            engine.time_slice_ns = fitted.or_else(|| {
+                let length_ns = time_slice_ns(held.iter().flat_map(|held| held.maybe_due()).collect())?;
+                // Those of a tenant without such intervals have lengths of its own work.
+                let so_long = held.iter().filter(|held| held.maybe_due().any(|ns| are_alike(ns, length_ns)));
+                let all = so_long.flat_map(|held| held.handed.iter().map(|slice| slice.length_ns));
+                Some(one_of_two_ns(all, length_ns).unwrap_or(length_ns))
+            });
         }
         for tenant in &self.who.tenants {
             let due_ns = self.devices.get(&tenant.device).and_then(|engine| engine.time_slice_ns);
@@ -831,6 +855,11 @@ mod tests {
         lengths.extend([300_000; 60]);
         lengths.extend([9_000_000, 31_000_000, 20_000]);
         assert_eq!(time_slice_ns(lengths), Some(2_100_000));
+        // Of 4.29 ms no policy has slices: of intervals of half of it, these are two.
+        let halves = vec![4_290_000, 2_170_000, 2_180_000, 2_190_000, 2_200_000, 2_250_000, 600_000];
+        assert_eq!(one_of_two_ns(halves.clone().into_iter(), 4_290_000), Some(2_190_000));
+        assert_eq!(one_of_two_ns(halves.clone().into_iter(), 9_000_000), None);
+        assert_eq!(one_of_two_ns(halves.into_iter().skip(3), 4_290_000), None);
         assert_eq!(policy(2_131_500), Some("default"));
         assert_eq!(policy(500_000), Some("short"));
         assert_eq!(policy(3_190_000), None);
