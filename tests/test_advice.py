@@ -208,7 +208,7 @@ def test_bounds_say_how_much_they_allow_for(fixtures: Path) -> None:
         if one.expected is not None:
             option = mig_ if "MIG instance" in one.action else mps_
             # Whose time, and how it is known.
-            assumed = "Kernels beside another tenant's are assumed to take 30 % less to 12 % more time."
+            assumed = "assumed: 3 % more time than their share of the SMs gives (30 % less to 12 % more)."
             assert (assumed in one.why) == (option is mps_)
             assert option.margin >= (advice.options.check.size if advice.options.check else 0)
     assert sum(one.expected is not None for one in advice.actions) >= 2

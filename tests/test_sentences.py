@@ -907,7 +907,7 @@ def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None
     assert here / there > 1.05
     (table,) = [one for one in _section(report, "advice") if isinstance(one, Table)]
     assert f"Interference has {there:.2f}x for python3 (pid 1905) (here {here:.2f}x)" in table.caption
-    assert "because only its solo run is modelled" in table.caption
+    assert "and only the solo run is modelled" in table.caption
 
 
 def test_what_is_known_of_a_pair_stands_beside_a_sure_mode(hardware: Path) -> None:
@@ -973,8 +973,8 @@ def test_why_a_sharing_configuration_is_slow_stands_below_the_table(hardware: Pa
         ),
         (
             hardware / "mps-50-50-A-B.sqlite",
-            r"Under time-slicing, \d+ % of the added kernel latency of kit \(pid 2340\) is waiting for its time slice "
-            r"\(modelled\)\.",
+            r"Under time-slicing, \d+ % of the added kernel latency of kit \(pid 2340\) is waiting for its time slice, "
+            r"context switches included \(modelled\)\.",
         ),
     ):
         *_, table, reasons, _, _ = _section(load(path).report(), "advice")
@@ -1296,7 +1296,7 @@ def test_a_mode_under_a_condition_says_what_was_seen_and_what_is_not_excluded(co
     report = " ".join(run("report", "-f", "txt", path).stdout.split())
     assert f"(not excluded: {others}). The confidence holds among the modes that are weighed; modes with MPS" in report
     few = corpus / "exports/nsys-ai/mock.sqlite"
-    said = "no confidence: nothing shows whether there were other processes on the GPU"
+    said = "but nothing shows whether there were other processes on the GPU"
     assert f"Mode exclusive (inferred), {said};" in " ".join(run("summary", few).stdout.split())
     assert f"Sharing mode: exclusive (inferred), {said}." in " ".join(run("report", "-f", "txt", few).stdout.split())
 

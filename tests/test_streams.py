@@ -310,10 +310,10 @@ def test_who_filled_the_sms_for_real(hardware: Path) -> None:
     # In ms: 390.435 of 2565.2 less the gap of 1562.0 at the start.
     assert (
         "kit: streams 15 and 16 did not overlap for 390.4 ms, 38.9 % of its time without a gap of 1.562 s: insufficient "
-        "SM resources beside B1, which leaves no room for other blocks."
+        "SM resources beside B1, whose blocks are first in line."
     ) in page
     summary = render_summary(session.report()).splitlines()
-    assert "leaves no room for other blocks." in " ".join(" ".join(summary).split()) and len(summary) <= SUMMARY_LINES
+    assert "blocks are first in line." in " ".join(" ".join(summary).split()) and len(summary) <= SUMMARY_LINES
     whole = json.loads(run("streams", path, "-f", "json").stdout)
     (tenant,) = whole["devices"][0]["tenants"]
     # 12 rows are shown.
@@ -700,7 +700,7 @@ def test_in_flight_is_said_to_include_time_switched_out_where_processes_are_time
         text = render_markdown(pyanalyze.load(fixtures / f"{name}.sqlite").report())
         assert text.count("In flight includes time switched out") == times
         assert "Not overlapped (both had work, one in flight)" in text
-        assert "Lost (neither full SMs nor an order)" in text
+        assert "Lost (less full SMs and order)" in text
 
 
 def test_reasons_that_are_mixed(tmp_path: Path) -> None:
@@ -876,7 +876,7 @@ def test_the_first_screen_and_the_command_say_it(tmp_path: Path) -> None:
     summary = render_summary(report)
     assert all(len(line) <= SUMMARY_COLUMNS for line in summary.splitlines())
     assert "Streams     train: streams 13 and 14 did not overlap" in summary
-    assert "of its time: insufficient SM resources beside k, which leaves no room for other blocks." in " ".join(
+    assert "of its time: insufficient SM resources beside k, whose blocks are first in line." in " ".join(
         summary.split()
     )
     assert "## Streams of train" in render_markdown(report)
