@@ -307,8 +307,8 @@ def _actions(
             yield configuration.keep(compared, required, verdict, kube=kube, fewest=fewest)
             yield from configuration.for_tail(compared, verdict.mode, kube=kube)
         yield from configuration.client_priority(compared, verdict.mode)
-        # Of slices that nobody recorded it is not known that they are long.
-        if latency_ns is None and resident is not None and resident.basis == "observed":
+        # Where intervals of no length stand out, nothing says that slices are long.
+        if latency_ns is None and resident is not None and resident.basis == "observed" and resident.time_slice_ns:
             yield from configuration.shorter_slices(compared, verdict.mode)
         yield from configuration.stricter(compared, verdict.mode, kube=kube)
         yield from configuration.no_instance(compared)
