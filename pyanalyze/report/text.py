@@ -5,6 +5,7 @@ No terminal colours inside: the command line adds them.
 
 from __future__ import annotations
 
+import re
 import textwrap
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -22,7 +23,7 @@ from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -192,8 +193,15 @@ def _table(table: Table, width: int) -> list[str]:
         tall = max(map(len, heads))
         # The foot of a head stands on its column.
         lines += _row([[""] * (tall - len(head)) + head for head in heads], table, kept, widths)
+    short = {
+        n: fmt.shortened_apart([part for row in table.rows for part in _of_name(cell_text(row[n]))], wide)
+        for n, wide in zip(kept, widths, strict=True)
+        if _is_name(table.columns[n], [row[n] for row in table.rows])
+    }
     for row in table.rows:
-        cells = [_wrapped(row[n], table.columns[n], wide) for n, wide in zip(kept, widths, strict=True)]
+        cells = [
+            _wrapped(row[n], table.columns[n], wide, short.get(n, {})) for n, wide in zip(kept, widths, strict=True)
+        ]
         lines += _row(cells, table, kept, widths)
     gone = [column.title for n, column in enumerate(table.columns) if n not in kept]
     if gone:
@@ -220,7 +228,8 @@ def _widths(table: Table, kept: Sequence[int], width: int) -> list[int] | None:
         if any(cell.tone == "command" for cell in cells):
             pass
         elif _is_name(column, cells):
-            floor = min(longest, _LEAST_NAME)
+            # Names of two runs, and what tells a name apart, may stand below each other.
+            floor = min(max(len(part) for cell in cells for part in _of_name(cell_text(cell))), _LEAST_NAME)
         elif column.numeric:
             # An interval may stand below its value.
             floor = max(len(part) for cell in cells for part in _of_interval(cell_text(cell)))
@@ -261,14 +270,31 @@ def _said(column: Column) -> tuple[str, str]:
     return column.title, f"({column.unit})" if column.unit else ""
 
 
-def _wrapped(cell: Cell, column: Column, wide: int) -> list[str]:
+def _wrapped(cell: Cell, column: Column, wide: int, short: Mapping[str, str]) -> list[str]:
     text = cell_text(cell)
     if len(text) <= wide:
         return [text]
     if column.numeric:
         return _of_interval(text)
-    # Names differ at both ends.
-    return [fmt.shortened(text, wide)] if cell.tone == "code" else _wrap(text, wide) or [""]
+    if cell.tone != "code":
+        return _wrap(text, wide) or [""]
+    first, *rest = (short.get(part, fmt.shortened(part, wide)) for part in _of_name(text))
+    lines = [first]
+    for part in rest:
+        if len(lines[-1]) + 1 + len(part) <= wide and not lines[-1].endswith("→"):
+            lines[-1] += f" {part}"
+        else:
+            lines.append(part)
+    return lines
+
+
+#: Between the names of two runs; before what tells a name apart: a pid, a grid.
+_NAME_ENDS = re.compile(r"(?<= →) | (?=\([^()]*\)(?: →|$))")
+
+
+def _of_name(text: str) -> list[str]:
+    """The names of both runs, and what tells each apart from others of its name: that is not shortened with it."""
+    return _NAME_ENDS.split(text)
 
 
 def _of_interval(text: str) -> list[str]:

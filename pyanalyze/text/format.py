@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
 __all__ = [
     "UNKNOWN",
@@ -24,6 +24,7 @@ __all__ = [
     "quantity",
     "ratio",
     "shortened",
+    "shortened_apart",
     "signed_percent",
     "utc",
 ]
@@ -237,6 +238,48 @@ def shortened(text: str, columns: int) -> str:
         return text
     head = columns // 2
     return f"{text[:head]}…{text[len(text) - (columns - head - 1) :]}"
+
+
+def shortened_apart(texts: Iterable[str], columns: int) -> dict[str, str]:
+    """Each of several texts in at most so many characters, and no two alike: where the ends are, what differs is kept.
+
+    Examples
+    --------
+    >>> shortened_apart(["cudnn_generated_bprop_1x1_kernel", "cudnn_generated_fprop_1x1_kernel"], 20).values()
+    dict_values(['cudnn…_bprop_…kernel', 'cudnn…_fprop_…kernel'])
+    """
+    alike: dict[str, list[str]] = {}
+    for text in dict.fromkeys(texts):
+        alike.setdefault(shortened(text, columns), []).append(text)
+    found: dict[str, str] = {}
+    taken = {short for short, of in alike.items() if len(of) == 1}
+    for short, of in alike.items():
+        # Whatever the first and the last in order have in common, all have.
+        first, last = min(of), max(of)
+        differ = next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))
+        for text in of:
+            label = short if len(of) == 1 else _around(text, differ, columns)
+            number = 1
+            while len(of) > 1 and label in taken:
+                number += 1
+                mark = f" #{number}"
+                label = shortened(text, columns - len(mark)) + mark
+            taken.add(label)
+            found[text] = label
+    return found
+
+
+def _around(text: str, at: int, columns: int) -> str:
+    """The begin of a text, a part of it around a place, and its end."""
+    if len(text) <= columns:
+        return text
+    middle = (columns - 2) * 2 // 5
+    head = (columns - 2 - middle) // 2
+    tail = columns - 2 - middle - head
+    # From the begin of the word that differs.
+    begins = max(at - middle // 2, text.rfind("_", 0, at), text.rfind("<", 0, at), text.rfind(":", 0, at) + 1)
+    begins = min(max(begins, head), len(text) - tail - middle)
+    return f"{text[:head]}…{text[begins : begins + middle]}…{text[len(text) - tail :]}"
 
 
 def full_stop(text: str) -> str:
