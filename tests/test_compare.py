@@ -846,3 +846,42 @@ def test_what_makes_a_pair_is_said_where_nothing_has_a_counterpart(tmp_path: Pat
     assert "one 51" in said and "two 52" in said
     paired = run("compare", "--tenant", "x=41", "--tenant", "x=52", *runs).stdout
     assert "Only in B: one." in paired
+
+
+def test_names_of_a_comparison_stay_apart_when_they_are_shortened() -> None:
+    """Two kernels of PyTorch whose names differ in their middle, and launches of one kernel with other grids."""
+    a, b = HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    launched = set()
+    for path, pid in ((a, 1159), (b, 1288)):
+        with closing(sqlite3.connect(path)) as db:
+            launched |= set(
+                db.execute(
+                    "SELECT value, gridX * gridY * gridZ, blockX * blockY * blockZ FROM CUPTI_ACTIVITY_KIND_KERNEL "
+                    "JOIN StringIds ON id = demangledName WHERE globalPid >> 24 & 0xffffff = ?",
+                    [pid],
+                )
+            )
+    assert len(launched) == 34
+    text = render_comparison(pyanalyze.compare(a, b), "txt")
+    table = text[text.index("Kernels of python3 (pid 1159) → python3 (pid 1288)") :]
+    assert "the first 20 of 34." in " ".join(table.split())
+    # A row begins with a name; what does not fit beside it (its grid, an interval) stands on the next line.
+    rows = re.findall(
+        r"^(\S+) +\d+ → \d+  .*\n((?:\(\d.*\n| {30}.*\n)?)", table.partition("Not shown")[0], re.MULTILINE
+    )
+    labels = [(name, *re.findall(r"^\(\d.* x \d+\)", more)) for name, more in rows]
+    assert len(labels) == len(set(labels)) == 20
+    cudnn = [name for name, *_ in labels if name.startswith("cudnn")]
+    assert ["bprop" in name for name in cudnn] == ["fprop" not in name for name in cudnn] == [True, False]
+    assert sum(len(label) == 2 for label in labels) == 8, "the grid stands whole below the name"
+    # Both processes are named by their whole pid.
+    assert len(re.findall(r"^python3 \(pid 1158\) → +equal .*\npython3 \(pid 1287\)$", text, re.MULTILINE)) == 1
+
+
+def test_a_unit_of_the_page_is_a_request_or_a_step() -> None:
+    """Parts of a change are of all the work of A: 20 more ms beside units of 1 to 2 ms are of no one unit."""
+    text = render_comparison(compare_reports(a_run(ALONE), a_run(ALONE | {"idle_ns": 3 * MS})), "txt")
+    # By hand: ten batches, each 2 ms longer.
+    assert re.search(r"Of A's time +\(for A's work\) .*\n(.*\n)*host time +\+18\.2 % +\+20\.00 ms", text)
+    assert re.search(r"in A, .* in B; for as much work as A did \+18\.2 %", " ".join(text.split()))
+    assert "(per unit)" not in text and "Work per unit" not in text

@@ -1,4 +1,4 @@
-"""Where a tenant's time per unit of work went, in two runs."""
+"""Where a tenant's time went in two runs, for as much work as the first did."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _KINDS = {
 
 
 def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin:
-    """Two bars for every tenant: its time per unit of work in A and in B.
+    """Two bars for every tenant: its time in A, and in B for as much work as A did.
 
     Parameters
     ----------
@@ -38,7 +38,7 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
     Returns
     -------
     altair chart
-        x in milliseconds per unit of A's work.
+        x in milliseconds for all of A's work.
 
     Examples
     --------
@@ -76,7 +76,7 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
         alt.Chart(inline(rows[:MAX_MARKS]))
         .mark_bar()
         .encode(
-            x=alt.X("v:Q", title="Time per unit of A's work (ms)", stack="zero"),
+            x=alt.X("v:Q", title="Time for all of A's work (ms)", stack="zero"),
             y=alt.Y("r:N", title=None),
             row=alt.Row("t:N", title=None, header=alt.Header(labelAngle=0, labelAnchor="start", labelOrient="top")),
             color=alt.Color(
@@ -93,7 +93,7 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
         .properties(width=width, height=alt.Step(22))
     )
     count = len({row["t"] for row in rows})
-    return decorate(chart, gutter=60, summary=f"Time per unit of work of {count} tenants in two runs.")  # type: ignore[no-any-return]
+    return decorate(chart, gutter=60, summary=f"Time of {count} tenants in two runs, for all of A's work.")  # type: ignore[no-any-return]
 
 
 _LEGEND = alt.Legend(orient="bottom", columns=2)

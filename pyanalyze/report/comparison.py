@@ -138,15 +138,18 @@ def _work(comparison: Comparison) -> Section:
     )
     columns = (
         Column("Tenant"),
-        Column("Work per unit"),
-        Column("Units", "of B for each of A", True),
+        Column("Equal work"),
+        Column("Amount of work", "B over A", True),
         Column("Changed launches", "of A's kernel time", True),
         Column("Launches", "A", True),
         Column("Launches", "B", True),
         Column("Copied", "A", True),
         Column("Copied", "B", True),
     )
-    caption = "Equal work: the same launches of every kernel, grid and block per unit of work (observed)."
+    caption = (
+        "Equal work: B launched every kernel, grid and block as often as A for as much work (observed). Amount of "
+        "work: launches of B for each of A, by the kernels with most time."
+    )
     blocks: list[Block] = [Table(columns, rows, caption)]
     for pair in comparison.tenants:
         if pair.changed:
@@ -184,9 +187,9 @@ def _changes(comparison: Comparison) -> Section:
         blocks.append(
             Chart(
                 _CHART,
-                "Time per unit of work",
-                "Of every tenant in A and in B: resident, in flight while another context was resident, idle while "
-                "another tenant was resident or ran concurrently, and idle.",
+                "Time for all of A's work",
+                "Of every tenant in A, and in B for as much work: resident, in flight while another context was "
+                "resident, idle while another tenant was resident or ran concurrently, and idle.",
             )
         )
     for pair in comparison.tenants:
@@ -197,8 +200,8 @@ def _changes(comparison: Comparison) -> Section:
         word = "" if change.significant else "; not significant"
         blocks.append(
             Para(
-                f"{pair.label}: {fmt.duration(pair.time_a_ns)} in A, {fmt.duration(pair.time_b_ns)} in B; per unit "
-                f"of work {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
+                f"{pair.label}: {fmt.duration(pair.time_a_ns)} in A, {fmt.duration(pair.time_b_ns)} in B; for as "
+                f"much work as A did {fmt.signed_percent(change.value)} (95 % CI {fmt.signed_percent(change.low)} to "
                 f"{fmt.signed_percent(change.high)}, n = {change.n} batches of launches){word}."
             )
         )
@@ -223,7 +226,7 @@ def _changes(comparison: Comparison) -> Section:
         columns = (
             Column("Part"),
             Column("Of A's time", numeric=True),
-            Column("Time", "per unit", True),
+            Column("Time", "for A's work", True),
             Column("Range", "bounds and 95 % CI", True),
             Column("Significant"),
         )
@@ -232,10 +235,11 @@ def _changes(comparison: Comparison) -> Section:
             blocks.append(Para(capital(pair.why) + ".", "muted"))
     if comparison.conclusive:
         words = (
-            "Per unit of work: for as much work as A did. Other work: launches that changed (bounds only). Host time: "
-            "nothing of it was in flight or waited, or only its copies ran. Waiting for its time slice: launched, "
-            "while another context was resident or switched. Waiting to start: launched, and not started, while a "
-            "tenant that shares the SMs ran. Slower execution: the same kernels took longer while resident."
+            "For A's work: the time of B is that of as much work as A did. Other work: launches that changed (bounds "
+            "only). Host time: nothing of it was in flight or waited, or only its copies ran. Waiting for its time "
+            "slice: launched, while another context was resident or switched. Waiting to start: launched, and not "
+            "started, while a tenant that shares the SMs ran. Slower execution: the same kernels took longer while "
+            "resident."
         )
         blocks.append(Para(words, "muted"))
         if any(part.launches_known is False for pair in comparison.tenants for part in pair.parts):
@@ -335,9 +339,12 @@ def _kernels(comparison: Comparison) -> list[Section]:
             Column("Change of the mean", "95 % CI", numeric=True),
             Column("Effect", "on the sum", numeric=True),
         )
+        more = pair.kernels_found is None or pair.kernels_found > len(rows)
+        of = "" if pair.kernels_found is None else f" of {fmt.count(pair.kernels_found)}"
         caption = (
-            f"Kernels of {pair.label} by their effect on the sum of kernel times, for as much work as A did. Times are "
-            "resident time (inferred): time switched out is not in them."
+            f"Kernels of {pair.label} by their effect on the sum of kernel times, for as much work as A did"
+            f"{f': the first {fmt.count(len(rows))}{of}' if more else ''}. Times are resident time (inferred): time "
+            "switched out is not in them."
         )
         blocks.append(Table(columns, rows, caption))
         if pair.kernels_overlap:

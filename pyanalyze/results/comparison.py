@@ -177,6 +177,9 @@ class TenantChange(Result):
     copy_bytes_b: int | None = Field(description="Bytes copied in B; null: copies were not traced.")
     changed: list[Configured] = Field(description="Configurations that were launched otherwise, most time first.")
     kernels: list[KernelChange] = Field(description="Launch configurations, largest effect first, at most 20.")
+    kernels_found: int | None = Field(
+        ge=0, description="Launch configurations of A or B, listed in `kernels` or not; null: more than are known."
+    )
     kernels_overlap: bool = Field(
         description="Kernels of it ran at the same time in A or B: their effects do not add up to a part of the change."
     )

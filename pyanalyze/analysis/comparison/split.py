@@ -383,6 +383,13 @@ def _kernel(a: Configuration | None, b: Configuration | None, units: float, floo
     )
 
 
+def _kernels_found(a: Work, b: Work) -> int | None:
+    """How many launch configurations both have together; None: those that a report does not list may be the same."""
+    if a.other_launches or b.other_launches:
+        return None
+    return len({c.key for c in (*a.configurations, *b.configurations)})
+
+
 def _equal_bytes(a: Work, b: Work, units: float) -> bool | None:
     if a.copy_bytes is None or b.copy_bytes is None:
         return None
@@ -427,6 +434,7 @@ def _tenant(a: _Side, b: _Side, floor: float, *, other_gpu: bool, nameless: Miss
         copy_bytes_b=b.work.copy_bytes,
         changed=[row for _, row in mix.changed[:_LISTED]],
         kernels=[] if nameless is not None else kernel_changes(a.work, b.work, units, floor),
+        kernels_found=_kernels_found(a.work, b.work),
         kernels_overlap=_overlap(a.work, b.work),
         unit_changes=of_units,
         long_unit=None if change is None else long_unit(of_units, units or 1.0, change.value * time_a),
