@@ -13,7 +13,7 @@ import report_examples as examples
 from command_line import run
 from shared_sessions import load
 
-from pyanalyze.analysis.gate import check, read_limits
+from pyanalyze.analysis.gate import check, parts_of, read_limits
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import record_all
 from pyanalyze.results.check import Checked, Limits, Outcome
@@ -251,6 +251,35 @@ def test_a_cut_export_is_not_known_to_be_whole() -> None:
     lacking = "101 737 CUDA events, 2 152 context-switch records and 84 214 counter samples"
     assert lacking in loss.detail.replace("\N{NARROW NO-BREAK SPACE}", " ")
     assert loss.how.startswith("nsys export")
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        # By SQL no kernel has the correlation ids of 8 launch calls; `ANALYSIS_DETAILS` has 2.892 s behind the last record.
+        ("torch-slices-serve-train", "8 of 1 611 launch calls (a graph counts as one) have no kernel record"),
+        ("torch-mps-serve-train", "2 of 1 967 launch calls (a graph counts as one) have no kernel record"),
+    ],
+)
+def test_launches_without_a_kernel_show_that_an_export_is_a_part(name: str, said: str) -> None:
+    """Neither counter samples nor numbers of nsys tell of it: only its launch calls do."""
+    path = Path(__file__).parent.parent / f"fixtures/hardware/h100/{name}.sqlite"
+    limits = Limits(no_data_loss=True)
+    (outcome,) = check(load(path).report(parts=parts_of(limits)), limits).outcomes
+    assert outcome.status == "inconclusive"
+    detail = outcome.detail.replace("\N{NARROW NO-BREAK SPACE}", " ")
+    assert detail.startswith(said)
+    assert "the export is part of a longer recording" in detail
+    assert outcome.how.startswith("nsys export")
+
+
+def test_work_in_flight_where_a_recording_ends_is_no_lost_record() -> None:
+    """One kernel of the last call had not ended when nsys stopped; whole in every other way."""
+    path = Path(__file__).parent.parent / "fixtures/captures/lost-records.sqlite"
+    report = load(path).report()
+    whole = report.model_copy(update={"quality": []})
+    assert "unfinished_kernels" in {gap.what for gap in report.devices[0].sharing.missing}
+    assert check(whole, Limits(no_data_loss=True)).status == "passed"
 
 
 @pytest.mark.parametrize(

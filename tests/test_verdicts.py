@@ -674,7 +674,7 @@ def test_some_lost_kernels_are_counted_and_captured_graphs_are_not(tmp_path: Pat
         (40_000, "cudaStreamEndCapture_v10000", 5, 0), (60_000, "cudaLaunchKernelExC_v11060", 6, 0),
     )  # fmt: skip
     report = pyanalyze.load(write(tmp_path / "x.sqlite", kernels=kernels, calls=made)).report().devices[0]
-    (gap,) = [gap for gap in report.sharing.missing if gap.what == "kernel_records"]
+    (gap,) = [gap for gap in report.sharing.missing if gap.what == "unfinished_kernels"]
     assert gap.why == "1 of 3 launch calls has no kernel record: the recording ended first"
     # Something is always in flight where a recording ends: nothing is wrong, and nothing is to be done.
     assert gap.how == ""

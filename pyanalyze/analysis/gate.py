@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.hardware import MAX_STATE_NS
 from pyanalyze.analysis.impact import sole_tenant, untraced_share
-from pyanalyze.analysis.sharing.missing import HOW
+from pyanalyze.analysis.sharing.missing import HOW, LOST_CALLS, LOST_KERNELS
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.check import Checked, Limits, Outcome
@@ -424,7 +424,17 @@ def _data_loss(report: Report) -> Outcome:
     elif any(capture.counters_cover_ns is not None for capture in report.captures):
         detail = "the export was cut: its counter samples cover less than half of the recording"
     else:
-        return Outcome("no_data_loss", "captures", "passed", "no record is known to be lost")
+        # Launches tell of records that are missing where nsys does not count them.
+        gaps = {
+            gap.why: gap.how
+            for device in report.devices
+            for what in (LOST_KERNELS, LOST_CALLS)
+            for gap in device.missing_for(what)
+        }
+        if not gaps:
+            return Outcome("no_data_loss", "captures", "passed", "no record is known to be lost")
+        how = next(filter(None, gaps.values()), HOW["whole_export"])
+        return Outcome("no_data_loss", "captures", "inconclusive", "; ".join(gaps), how=how)
     return Outcome("no_data_loss", "captures", "inconclusive", detail, how=HOW["whole_export"])
 
 
@@ -466,6 +476,8 @@ _PARTS = {
     "max_change": Part.WORK,
     # How long saving and restoring take is inferred with the slowdowns.
     "max_switch_overhead": Part.INTERFERENCE,
+    # Launch calls are read for slowdowns: they tell of kernels without a record.
+    "no_data_loss": Part.INTERFERENCE,
 }
 
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.impact import Impact, Reason, impact_of
+from pyanalyze.analysis.sharing.missing import LOST_CALLS, LOST_KERNELS, UNFINISHED_KERNELS
 from pyanalyze.report.sampled_text import (
     association_text,
     engines_sentence,
@@ -638,7 +639,8 @@ def _missing(device: Device) -> str:
         return "nothing"
     said_of = {"slowdown": _slowdown_of(device)}
     if any(tenant.busy_ns for tenant in device.tenants):
-        said_of |= {"kernel_records": "some kernel records", "launch_calls": "some launch calls"}
+        said_of |= dict.fromkeys((LOST_KERNELS, UNFINISHED_KERNELS), "some kernel records")
+        said_of[LOST_CALLS] = "some launch calls"
     # What keeps an answer from being given stands before what would only make it more certain.
     missing = sorted(missing, key=lambda one: one.what in _ONLY_SURER)
     names = list(dict.fromkeys(said_of.get(m.what) or missing_words(m.what) for m in missing))

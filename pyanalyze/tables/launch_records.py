@@ -100,6 +100,19 @@ class LaunchRecords:
         return at_end and not self.errors and not self.export_cut
 
     @property
+    def recording_ended_first(self) -> bool:
+        """Whether the recording, or CUDA tracing, ended before the work of these launches: no record was lost.
+
+        Examples
+        --------
+        >>> LaunchRecords(3, 1, (), 0, 1).recording_ended_first
+        True
+        >>> LaunchRecords(3, 1, (), 0, 1, recording_left_ns=2_500_000_000).recording_ended_first
+        False
+        """
+        return self.only_unfinished and (self.tracing_ended or self.recording_left_ns < _GOES_ON_NS)
+
+    @property
     def how_to_finish(self) -> str:
         """What gives unfinished work a record; empty: nothing, some is always in flight where a recording ends.
 
@@ -173,7 +186,7 @@ class LaunchRecords:
         of = f"{fmt.count(self.without_record)} of {fmt.count(self.launches)}"
         said = f"{of} launch calls{graphs} {have} no kernel record"
         if self.only_unfinished:
-            if self.recording_left_ns >= _GOES_ON_NS and not self.tracing_ended:
+            if not self.recording_ended_first:
                 rest = fmt.duration(self.recording_left_ns)
                 return f"{said}: the last ones, after which {rest} of recording have no record{self._begins()}"
             return f"{said}: {'CUDA tracing' if self.tracing_ended else 'the recording'} ended first"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from pyanalyze.analysis.mps_daemon import DEFAULT_LOGS, daemon_of
 from pyanalyze.nsys_tool import client_options, record_all, recording
@@ -43,6 +43,13 @@ HOW = {
 }
 
 
+#: Entries on launch calls without a kernel record: records are missing, or the recording ended before the work did.
+LOST_KERNELS: Final = "kernel_records"
+UNFINISHED_KERNELS: Final = "unfinished_kernels"
+#: The entry on kernels without their launch call, and calls that are missing before the first recorded one.
+LOST_CALLS: Final = "launch_calls"
+
+
 def lost_launches(records: LaunchRecords) -> Missing:
     """Say of which launches no kernel has a record, and what would bring them.
 
@@ -56,7 +63,8 @@ def lost_launches(records: LaunchRecords) -> Missing:
         how = records.how_to_finish
     else:
         how = HOW["whole_export" if records.export_cut and not records.errors else "kernel_records"]
-    return Missing(what="kernel_records", why=records.describe(), how=how)
+    what = UNFINISHED_KERNELS if records.recording_ended_first else LOST_KERNELS
+    return Missing(what=what, why=records.describe(), how=how)
 
 
 def _client(case: Case) -> str | None:

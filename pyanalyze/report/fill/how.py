@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from pyanalyze.analysis.mps_daemon import daemon_on
+from pyanalyze.analysis.sharing.missing import LOST_KERNELS, UNFINISHED_KERNELS
 from pyanalyze.nsys_tool import recording
 from pyanalyze.vocabulary import TRAITS
 
@@ -38,7 +39,9 @@ def client_of(tables: TableSet, device_id: int, mode: Mode) -> str | None:
 
 def how_kernels(verdict: Verdict) -> str:
     """How to capture kernels; where launches have no record, tracing them again is not enough."""
-    found = (gap.how for gap in verdict.missing if gap.what in ("kernels", "kernel_records") and gap.how)
+    found = (
+        gap.how for gap in verdict.missing if gap.what in ("kernels", LOST_KERNELS, UNFINISHED_KERNELS) and gap.how
+    )
     return next(found, recording(switches=False))
 
 

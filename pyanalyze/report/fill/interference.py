@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.impact import impact_of
 from pyanalyze.analysis.interference import NO_LATENCY
 from pyanalyze.analysis.mps_daemon import PIPE, daemon_on
-from pyanalyze.analysis.sharing.missing import HOW, lost_launches
+from pyanalyze.analysis.sharing.missing import HOW, LOST_CALLS, lost_launches
 from pyanalyze.nsys_tool import client_options, clients_only, record_all, recording
 from pyanalyze.report.fill.how import client_of, serving_tenants
 from pyanalyze.report.fill.tenants import execution_parts
@@ -59,7 +59,7 @@ def lost_records(found: LaunchRecords | None) -> list[Missing]:
         return [lost_launches(found)]
     # What was not recorded is no command's to bring, unless rows were left out of this export.
     start = found.describe_start()
-    return [Missing(what="launch_calls", why=start, how="")] if start else []
+    return [Missing(what=LOST_CALLS, why=start, how="")] if start else []
 
 
 def interference_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pyanalyze.analysis.sharing.missing import LOST_KERNELS, UNFINISHED_KERNELS
 from pyanalyze.nsys_tool import record_all
 from pyanalyze.report.fill.how import client_of, how_device, how_kernels, serving_tenants
 from pyanalyze.results.advice import MigProfile, MpsPercentage, ReplayedTenant, SharingOption
@@ -80,13 +81,17 @@ def how_options(
 
     if verdict.mode == Mode.UNDETERMINED and tables.paths:
         # Where nobody is known, what captures switches alone gives no forecast.
-        kernels = [] if usage.height else [gap.how for gap in missing if gap.what in ("kernels", "kernel_records")]
+        kernels = (
+            []
+            if usage.height
+            else [gap.how for gap in missing if gap.what in ("kernels", LOST_KERNELS, UNFINISHED_KERNELS)]
+        )
         return next(filter(None, [*kernels, *(gap.how for gap in missing)]), "")
     untraced = usage.filter(
         ~pl.col("traced") & (pl.col("resident_ns") > 0) & ~pl.col("tenant_id").is_in(serving_tenants(usage))
     )
     # Where a capture lost its kernels, tracing them again is no answer.
-    lost = any(gap.what == "kernel_records" for gap in verdict.missing)
+    lost = any(gap.what in (LOST_KERNELS, UNFINISHED_KERNELS) for gap in verdict.missing)
     if untraced.height and not lost:
         return record_all(client=client_of(tables, verdict.device_id, verdict.mode))
     if not (lost or usage["traced"].any()):

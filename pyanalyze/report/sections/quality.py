@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pyanalyze.analysis.sharing.missing import LOST_CALLS, LOST_KERNELS, UNFINISHED_KERNELS
 from pyanalyze.core import _core
 from pyanalyze.report.blocks import Block, Cell, Column, Para, Table
 from pyanalyze.report.sampled_text import without_capture
@@ -30,7 +31,7 @@ def _blocks(inputs: Inputs) -> list[Block]:
         )
         for device in inputs.report.devices
         for gap in device.sharing.missing
-        if gap.what in ("export_rows", "kernel_records", "launch_calls")
+        if gap.what in ("export_rows", LOST_KERNELS, UNFINISHED_KERNELS, LOST_CALLS)
         and not (
             # Of what nsys counts there is a counter.
             gap.what == "export_rows" and inputs.report.quality
