@@ -226,6 +226,22 @@ def test_the_cost_of_switches_has_two_ends(limit: float, status: str) -> None:
     assert outcome.high == pytest.approx(137.077806 / 2511.7)
 
 
+def test_an_idle_phase_does_not_let_switch_overhead_pass() -> None:
+    """By SQL 633 switches begin in the 1011.664 ms in which both had work, of 4.564 s; their gaps take 52.0142 ms."""
+    path = Path(__file__).parent.parent / "fixtures/hardware/h100/slices-A-B.sqlite"
+    limits = Limits(max_switch_overhead=0.05)
+    report = load(path).report(parts=parts_of(limits))
+    (outcome,) = check(report, limits).outcomes
+    assert outcome.status == "failed"
+    assert outcome.low == pytest.approx(52.0142 / 1011.664401)
+    (device,) = report.devices
+    assert device.interference is not None and device.interference.context_state is not None
+    most_ns = 52_014_200 + 633 * device.interference.context_state.high_ns
+    assert outcome.high == pytest.approx(most_ns / 1_011_664_401)
+    assert outcome.detail.startswith("5.1 % of the 1.012 s in which all tenants co-ran, in 633 context switches")
+    assert "; of the whole window 1.2 % to 2.9 %; limit 5.0 %" in outcome.detail
+
+
 def test_lost_records_leave_the_overhead_open() -> None:
     report = with_saving(dropped=5)
     assert check(report, Limits(max_switch_overhead=0.06)).status == "inconclusive"

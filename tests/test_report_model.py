@@ -52,7 +52,7 @@ KEYS = {
     "devices.relations": "tenants relation confidence co_busy_ns",
     "devices.segments": "start_ns end_ns mode confidence",
     "devices.context_switches": "count context_creations unrecorded_starts median_slice_ns median_cost_ns mean_cost_ns "
-    "cost_kind total_cost_ns save gap restore recorded_ns overhead_fraction all_at_work_gap_share endings dropped",
+    "cost_kind total_cost_ns save gap restore recorded_ns overhead_fraction all_at_work_gap_share all_at_work_switches all_at_work_overhead_fraction endings dropped",
     "devices.context_switches.gap": "median_ns total_ns",
     "devices.residency_summary": "basis resident_ns idle_ns median_save_ns median_restore_ns time_slice_ns policy jain tenants",
     "devices.residency_summary.tenants": "tenant_id clients slices cut_slices gpu_time_share idle_ns idle_share without_kernels without_kernels_ns without_kernels_in_window_ns p10_slice_ns "

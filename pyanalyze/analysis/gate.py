@@ -21,7 +21,7 @@ from pyanalyze.nsys_tool import record_all, recording
 from pyanalyze.results.check import Checked, Limits, Outcome
 from pyanalyze.results.labels import device_title, tenant_labels
 from pyanalyze.results.sharing import most_likely
-from pyanalyze.results.switch_cost import switch_overhead
+from pyanalyze.results.switch_cost import co_run_overhead, switch_overhead
 from pyanalyze.tables.cut_exports import CUT_RECORDS
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
@@ -318,7 +318,12 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         return
     state = None if device.interference is None else device.interference.context_state
     window_ns = None if device.window is None else device.window.end_ns - device.window.start_ns
-    cost = switch_overhead(switches, state, window_ns, MAX_STATE_NS)
+    of_window = switch_overhead(switches, state, window_ns, MAX_STATE_NS)
+    # Of a window in which one tenant was idle for long a small share says nothing of what the others pay.
+    both = device.all_at_work
+    co_run_ns = None if both is None else both.end_ns - both.start_ns
+    of_co_run = co_run_overhead(switches, state, co_run_ns, MAX_STATE_NS)
+    cost = of_window if of_co_run is None else of_co_run
     if cost is None:
         detail = "the cost of context switches is not known"
         yield Outcome("max_switch_overhead", device_title(device), "inconclusive", detail, limit=most)
@@ -326,13 +331,19 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
     status, how = _judged(cost.recorded, cost.most, most), ""
     found, limit = _percents(cost.recorded, most)
     kind = {"gap": " (switch gaps)", "full": " (full switches)"}.get(switches.cost_kind or "", "")
-    detail = f"{found} of the window in {fmt.count(switches.count)} context switches{kind}, observed"
+    count, of_time = switches.count, "the window"
+    if of_co_run is not None and switches.all_at_work_switches is not None:
+        count, of_time = switches.all_at_work_switches, f"the {fmt.duration(co_run_ns)} in which all tenants co-ran,"
+    detail = f"{found} of {of_time} in {fmt.counted(count, 'context switch', 'context switches')}{kind}, observed"
     if cost.most > cost.recorded:
         high, beside = _percents(cost.most, most)
         assumed = f"which are assumed to take up to {fmt.duration(MAX_STATE_NS)} a switch"
         detail += f"; at most {high} with saving and restoring, {assumed if cost.likely is None else 'inferred'}"
         how = _how_to_trace(device) if cost.likely is None and status != "passed" else ""
         limit = max(limit, beside, key=len)
+    if of_co_run is not None and of_window is not None and fmt.percent(of_window.recorded) != found:
+        low, high = fmt.percent(of_window.recorded), fmt.percent(of_window.most)
+        detail += f"; of the whole window {low}{f' to {high}' if high != low else ''}"
     detail += f"; limit {limit}"
     cut = device.missing_for("export_rows")
     if status != "failed" and switches.dropped:
@@ -468,16 +479,16 @@ _GATES: dict[str, Callable[[Device, Limits], Iterator[Outcome]]] = {
 }
 
 #: The part of an answer that a threshold looks at; those that are not listed need none.
-_PARTS = {
-    "max_slowdown": Part.INTERFERENCE,
-    "tenants": Part.INTERFERENCE,
-    "min_jain": Part.INTERFERENCE,
-    "min_sm_active": Part.OCCUPANCY,
-    "max_change": Part.WORK,
-    # How long saving and restoring take is inferred with the slowdowns.
-    "max_switch_overhead": Part.INTERFERENCE,
+_PARTS: dict[str, frozenset[Part]] = {
+    "max_slowdown": frozenset({Part.INTERFERENCE}),
+    "tenants": frozenset({Part.INTERFERENCE}),
+    "min_jain": frozenset({Part.INTERFERENCE}),
+    "min_sm_active": frozenset({Part.OCCUPANCY}),
+    "max_change": frozenset({Part.WORK}),
+    # How long saving and restoring take is inferred with the slowdowns; residency has what switches cost in the co-run.
+    "max_switch_overhead": frozenset({Part.INTERFERENCE, Part.RESIDENCY}),
     # Launch calls are read for slowdowns: they tell of kernels without a record.
-    "no_data_loss": Part.INTERFERENCE,
+    "no_data_loss": frozenset({Part.INTERFERENCE}),
 }
 
 
@@ -489,7 +500,7 @@ def parts_of(limits: Limits) -> frozenset[Part]:
     >>> sorted(part.value for part in parts_of(Limits(expect_mode=("mps",), max_slowdown=1.2)))
     ['interference']
     """
-    return frozenset(part for gate, part in _PARTS.items() if gate in limits.asked())
+    return frozenset().union(*(parts for gate, parts in _PARTS.items() if gate in limits.asked()))
 
 
 _FRACTIONS = ("max_switch_overhead", "min_jain", "min_sm_active", "max_memory", "max_change")

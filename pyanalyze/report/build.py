@@ -35,8 +35,8 @@ from pyanalyze.report.fill.window import (
     all_at_work_of,
     any_in_flight_ns,
     first_launch_ns,
-    gap_share,
     gpu_time_shares,
+    switches_within,
     window_of,
 )
 from pyanalyze.results.model import Missing
@@ -295,8 +295,8 @@ def _device(
     # Shares of a time of which switch records cover a part would be too small.
     if at_work is not None and recorded is None and Part.RESIDENCY in parts:
         if switches is not None:
-            gaps = gap_share(tables, verdict.device_id, at_work)
-            switches = switches.model_copy(update={"all_at_work_gap_share": gaps})
+            within = switches_within(tables, verdict.device_id, at_work, switches.cost_kind)
+            switches = switches.model_copy(update=within)
         shares = gpu_time_shares(tables, verdict.device_id, at_work)
         tenants = [
             one.model_copy(update={"all_at_work_share": shares.get(one.tenant_id, 0.0)})

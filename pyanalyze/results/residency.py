@@ -66,6 +66,13 @@ class ContextSwitches(Result):
         description="Switch gaps within `all_at_work` of the device over it; null: no such time, or records cover a "
         "part.",
     )
+    all_at_work_switches: int | None = Field(
+        default=None, ge=0, description="Switches that begin within `all_at_work` of the device; null: the same."
+    )
+    all_at_work_overhead_fraction: Number = Field(
+        default=None,
+        description="Their total cost over `all_at_work`, of gaps or of full switches, as `cost_kind`. Null: the same.",
+    )
     endings: dict[Text, int] = Field(description="How slices ended (WFI, GFXP, CTAP, CILP, ...): count.")
     dropped: int | None = Field(description="Records lost, by sequence number; null: cannot be told.")
 

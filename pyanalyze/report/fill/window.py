@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import polars as pl
 
     from pyanalyze.results.report import Device, Tenant
+    from pyanalyze.results.residency import CostKind
     from pyanalyze.tables.tableset import TableSet
 
 #: Part of the time in which all were at work from which on a pause of one of them, or of all, divides it; and how many
@@ -60,13 +61,17 @@ def gpu_time_shares(tables: TableSet, device_id: int, window: Window) -> dict[in
     return {tenant: ns / (window.end_ns - window.start_ns) for tenant, ns in held.iter_rows()}
 
 
-def gap_share(tables: TableSet, device_id: int, window: Window) -> float:
-    """The part of a time that gaps of the switches that begin in it take."""
+def switches_within(tables: TableSet, device_id: int, window: Window, cost_kind: CostKind | None) -> dict[str, float]:
+    """How many switches begin in the time in which all co-ran, and which part of it their gaps and costs take."""
     import polars as pl
 
     inside = pl.col("time_ns").is_between(window.start_ns, window.end_ns) & (pl.col("kind") == "switch")
-    gaps_ns = int(tables.of_device("switches", device_id).filter(inside)["gap_ns"].sum())
-    return gaps_ns / (window.end_ns - window.start_ns)
+    rows, span_ns = tables.of_device("switches", device_id).filter(inside), window.end_ns - window.start_ns
+    return {
+        "all_at_work_gap_share": int(rows["gap_ns"].sum()) / span_ns,
+        "all_at_work_switches": rows.height,
+        "all_at_work_overhead_fraction": int(rows["full_ns" if cost_kind == "full" else "gap_ns"].sum()) / span_ns,
+    }
 
 
 def all_at_work_of(tables: TableSet, usage: pl.DataFrame, device_id: int, group: frozenset[int]) -> Window | None:
