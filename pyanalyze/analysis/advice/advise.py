@@ -307,8 +307,9 @@ def _actions(
             yield configuration.keep(compared, required, verdict, kube=kube, fewest=fewest)
             yield from configuration.for_tail(compared, verdict.mode, kube=kube)
         yield from configuration.client_priority(compared, verdict.mode)
-        # Where intervals of no length stand out, nothing says that slices are long.
-        if latency_ns is None and resident is not None and resident.basis == "observed" and resident.time_slice_ns:
+        # Where no interval ended because its time slice did, shorter ones end no sooner.
+        cut = resident is not None and resident.basis == "observed" and any(one.expired for one in resident.tenants)
+        if latency_ns is None and cut:
             yield from configuration.shorter_slices(compared, verdict.mode)
         yield from configuration.stricter(compared, verdict.mode, kube=kube)
         yield from configuration.no_instance(compared)
