@@ -41,7 +41,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     "time-slicing with an untraced tenant": (
         r"^Answer +Sharing is the cause: yes\.",
         r"^Mode +time-slicing \(observed, confidence 0\.\d\d in simulations\)",
-        r"^Slow +app_b, kernel latency 3\.\d\dx \(95 % CI",
+        r"^Slow +app_b, kernel latency 3\.\d\dx \(bounds",
         r"19\.57 ms \(3\.2\dx, n = 106\)",
         r"Slowed by app_a \(5\d\.\d % of the time others took\) and app_c \(4\d\.\d %\)",
         r"Waiting for its time slice \(\d",
@@ -66,7 +66,7 @@ ANSWERS: dict[str, tuple[str | None, ...]] = {
     "MIG with MPS": (
         r"^Mode +mig\+mps.*matches$",
         r"^Mode +mig\+mps \(observed, confidence 0\.\d\d in simulations\)",
-        r"^Slowdown +first, elapsed time 1\.\d\dx \(95 % CI",
+        r"^Slowdown +first, elapsed time 1\.\d\dx \(bounds",
         None,
         None,
         r"^Answer +Sharing is the cause: unknown\. The largest known slowdown is 1\.\d\dx; that of second",

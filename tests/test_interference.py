@@ -1288,7 +1288,7 @@ def test_a_tenant_that_lost_more_time_is_named_beside_the_one_with_the_most_late
     said = victim_sentence(device)
     assert said.startswith("Largest slowdown: kit (pid 1250), kernel latency 1.64x")
     assert (
-        "; elapsed time 1.00x. Slowed most by elapsed time: kit (pid 1251) 1.59x (95 % CI 1.39-1.81, n = 331, inferred)."
+        "; elapsed time 1.00x. Slowed most by elapsed time: kit (pid 1251) 1.59x (bounds 1.39-1.81, n = 331, inferred)."
         in said
     )
     # The median of all, 1.553 ms, is longer than any interval of 1250, which yields, and shorter than any of 1251.

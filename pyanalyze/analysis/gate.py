@@ -282,7 +282,7 @@ def _range(estimate: Estimate | None) -> str:
     elif estimate.low is None or estimate.low == estimate.high:
         span = f"{fmt.ratio(estimate.value)}"
     else:
-        span = f"{fmt.ratio(estimate.value)} ({fmt.interval(estimate.low, estimate.high)})"
+        span = f"{fmt.ratio(estimate.value)} ({fmt.interval(estimate.low, estimate.high, basis=estimate.basis)})"
     return f"{span}, n = {fmt.count(estimate.n)}, {estimate.basis}"
 
 

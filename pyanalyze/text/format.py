@@ -186,15 +186,15 @@ def ratio(value: float | None) -> str:
     return UNKNOWN if value is None else f"{value:.2f}x"
 
 
-def interval(low: float, high: float, digits: int = 2) -> str:
-    """A 95 % confidence interval of a factor.
+def interval(low: float, high: float, digits: int = 2, basis: str = "observed") -> str:
+    """A 95 % confidence interval of a factor; of one that is inferred the bounds of the model, which no sample gave.
 
     Examples
     --------
-    >>> interval(2.861, 3.149)
-    '95 % CI 2.86-3.15'
+    >>> interval(2.861, 3.149), interval(2.861, 3.149, basis="inferred")
+    ('95 % CI 2.86-3.15', 'bounds 2.86-3.15')
     """
-    return f"95 % CI {low:.{digits}f}-{high:.{digits}f}"
+    return f"{'bounds' if basis == 'inferred' else '95 % CI'} {low:.{digits}f}-{high:.{digits}f}"
 
 
 def signed_percent(fraction: float | None) -> str:

@@ -40,13 +40,13 @@ def bound_text(estimate: Estimate) -> str:
 
 
 def estimate_text(estimate: Estimate | None, *, basis: bool = True) -> str:
-    """Such as ``2.04x (95 % CI 1.98-2.10, n = 606, inferred)``; a value that is its own bound says so."""
+    """Such as ``2.04x (bounds 1.98-2.10, n = 606, inferred)``; a value that is its own bound says so."""
     if estimate is None:
         return fmt.UNKNOWN
     parts = []
     bound = bound_text(estimate)
     if not bound and estimate.low is not None and estimate.high is not None:
-        parts.append(fmt.interval(estimate.low, estimate.high))
+        parts.append(fmt.interval(estimate.low, estimate.high, basis=estimate.basis))
     parts.append(f"n = {fmt.count(estimate.n)}")
     if basis:
         parts.append(estimate.basis)
