@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import json
 import math
 import re
@@ -747,7 +748,6 @@ def test_units_of_work_of_one_name_are_compared() -> None:
     logs = [math.log(ns) for ns in (mine[19], statistics.median(mine), mine[34], theirs[12], theirs[18], theirs[24])]
     assert low == pytest.approx(math.exp(logs[4] - logs[1] - math.hypot(logs[4] - logs[3], logs[2] - logs[1])) - 1)
     assert high == pytest.approx(math.exp(logs[4] - logs[1] + math.hypot(logs[5] - logs[4], logs[1] - logs[0])) - 1)
-    assert 'p50 of "request" 616 us → 1.976 ms, +220.' in comparison.summary
     # One step of 88.7 ms is most of what the training of A took longer; its other steps took 5 % longer than in B.
     steps = sorted(ranges_ns(a, "step"))
     assert steps[-1] == 88_665_640
@@ -762,6 +762,58 @@ def test_units_of_work_of_one_name_are_compared() -> None:
     assert serve.long_unit is None
     text = render_comparison(comparison, "txt")
     assert re.search(r"request +54 → 37 +616 us → 1\.976 ms", text)
+
+
+def test_requests_of_a_time_in_which_the_other_tenant_paused_are_no_gain_of_the_mode() -> None:
+    """In A the training launches nothing for 69 ms: 26 of 54 requests lie there; in B it never pauses for long."""
+    a, b = HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    with closing(sqlite3.connect(a)) as db:
+        kernels = db.execute(
+            "SELECT start, end FROM CUPTI_ACTIVITY_KIND_KERNEL WHERE globalPid >> 24 & 0xffffff = 1159 ORDER BY start"
+        ).fetchall()
+        requests = db.execute(
+            "SELECT start, end FROM NVTX_EVENTS LEFT JOIN StringIds ON id = textId WHERE coalesce(text, value) = 'request' "
+            "ORDER BY start"
+        ).fetchall()[:-1]  # of the last one no kernel was recorded
+    _, begins, ends = max((start - end, end, start) for (_, end), (start, _) in itertools.pairwise(kernels))
+    assert ends - begins == pytest.approx(68.9 * MS, abs=0.1 * MS)
+    solo = [start >= begins and end <= ends for start, end in requests]
+    co_ran = [end - start for (start, end), alone in zip(requests, solo, strict=True) if not alone]
+    assert (len(requests), sum(solo), len(co_ran)) == (54, 26, 28)
+    theirs = ranges_ns(b, "request")
+    comparison = pyanalyze.compare(a, b)
+    serve, train = comparison.tenants
+    (request,), (step,) = serve.unit_changes, train.unit_changes
+    assert (request.co_ran_count_a, request.co_ran_count_b) == (28, 37)
+    assert request.co_ran_unlike and request.co_ran is not None
+    assert request.co_ran.p50_a_ns == pytest.approx(statistics.median(co_ran), abs=1)
+    assert request.co_ran.p50_b_ns == pytest.approx(statistics.median(theirs), abs=1)
+    assert request.co_ran.p50_change is not None and not request.co_ran.p50_change.significant
+    said = " ".join(comparison.summary.split())
+    assert 'p50 of "request" that co-ran with another tenant 1.807 ms → 1.976 ms, +9.4 %, not significant' in said
+    assert "616 us → 1.976 ms; in A 28 of 54 co-ran with another tenant, in B 37 of 37" in said
+    assert "+220" not in said
+    text = " ".join(render_comparison(comparison, "txt").split())
+    assert re.search(r"request 28 → 37 1\.807 ms → 1\.976 ms", text)
+    assert 'co-ran is in the change and its parts: of "request", in A 28 of 54' in text
+    # The server never pauses: all steps co-ran in both.
+    assert (step.co_ran_count_a, step.co_ran_count_b, step.co_ran_unlike) == (7, 10, False)
+    # The last range of A has no kernel record: why 55 ranges are 54 units.
+    assert "ranges with a launch that has no kernel record" in text
+
+
+def test_units_of_a_run_without_other_tenants_are_compared_as_they_are() -> None:
+    """Solo against shared is what is asked: that no unit of the solo run co-ran is no difference of the runs."""
+    comparison = pyanalyze.compare(HARDWARE / "torch-alone-serve.sqlite", HARDWARE / "torch-mps-serve-train.sqlite")
+    (pair,) = comparison.tenants
+    (request,) = pair.unit_changes
+    assert (request.co_ran_count_a, request.co_ran_count_b, request.co_ran, request.co_ran_unlike) == (
+        None,
+        37,
+        None,
+        False,
+    )
+    assert 'p50 of "request" ' in comparison.summary and "co-ran" not in comparison.summary
 
 
 def test_switches_that_clients_of_an_mps_server_cannot_have_are_not_asked_for() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.comparison.split import long_unit_words, part_words
+from pyanalyze.analysis.comparison.split import co_ran_words, long_unit_words, part_words
 from pyanalyze.report.blocks import Block, Cell, Chart, Column, Fold, Note, Page, Para, Section, Table
 from pyanalyze.report.forms import file_of
 from pyanalyze.text import format as fmt
@@ -16,7 +16,7 @@ from pyanalyze.vocabulary import ENOUGH_UNITS, unless
 if TYPE_CHECKING:
     import altair as alt
 
-    from pyanalyze.results.comparison import Change, Comparison, KernelChange, Run, TenantChange
+    from pyanalyze.results.comparison import Change, Comparison, KernelChange, Run, TenantChange, UnitsCompared
 
 __all__ = ["render_comparison"]
 
@@ -207,6 +207,11 @@ def _changes(comparison: Comparison) -> Section:
         )
         if pair.long_unit is not None:
             blocks.append(Para(long_unit_words(pair.long_unit)))
+        if pair.unit_changes and pair.unit_changes[0].co_ran_unlike:
+            unit = pair.unit_changes[0]
+            name = visible(unit.name, 60)
+            words = f'How often tenants co-ran is in the change and its parts: of "{name}", {co_ran_words(unit)}.'
+            blocks.append(Para(words))
         if pair.startup_a_ns or pair.startup_b_ns:
             before = f"{fmt.duration(pair.startup_a_ns)} in A, {fmt.duration(pair.startup_b_ns)} in B"
             blocks.append(Para(f"Left out: pauses of {pair.label} before its work began ({before})."))
@@ -268,12 +273,19 @@ def _units(comparison: Comparison) -> list[Section]:
         Column("Longest", "A → B", numeric=True, minor=True),
     )
     blocks: list[Block] = []
+    co_ran = False
     for pair in comparison.tenants:
         if not pair.unit_changes:
             continue
+        listed: list[tuple[str, UnitsCompared]] = []
+        for unit in pair.unit_changes:
+            listed.append(("", unit))
+            if unit.co_ran_unlike and unit.co_ran is not None:
+                listed.append((" (co-ran)", unit.co_ran))
+        co_ran = co_ran or len(listed) > len(pair.unit_changes)
         rows = tuple(
             (
-                Cell(visible(row.name, 60), tone="code"),
+                Cell(f"{visible(row.name, 60)}{which}", tone="code"),
                 Cell(f"{fmt.count(row.count_a)} → {fmt.count(row.count_b)}"),
                 Cell(f"{fmt.duration(row.p50_a_ns)} → {fmt.duration(row.p50_b_ns)}"),
                 _change_cell(row.p50_change),
@@ -282,7 +294,7 @@ def _units(comparison: Comparison) -> list[Section]:
                 Cell(f"{_length(row.p99_a_ns)} → {_length(row.p99_b_ns)}"),
                 Cell(f"{fmt.duration(row.longest_a_ns)} → {fmt.duration(row.longest_b_ns)}"),
             )
-            for row in pair.unit_changes
+            for which, row in listed
         )
         blocks.append(Table(columns, rows, f"Units of work of {pair.label} that both runs have."))
     if not blocks:
@@ -290,8 +302,14 @@ def _units(comparison: Comparison) -> list[Section]:
     words = (
         "NVTX ranges, given units and whole graphs are observed, launches between two synchronisations are inferred. "
         "Each lasts until the end of its last operation. Pauses between units are not in them. Names with fewer than "
-        f"{ENOUGH_UNITS} units in a run are left out."
+        f"{ENOUGH_UNITS} units in a run are left out, and so are ranges with a launch that has no kernel record: the "
+        "recording ended in them."
     )
+    if co_ran:
+        words += (
+            f" Co-ran leaves out units that were {ENOUGH_UNITS} or more in a row while no other tenant had work on the "
+            "device (observed)."
+        )
     return [Section("units", "Requests and steps", (*blocks, Para(words, "muted")))]
 
 

@@ -25,8 +25,12 @@ __all__ = [
     "Split",
     "TenantChange",
     "UnitChange",
+    "UnitsCompared",
     "comparison_schema",
 ]
+
+#: By how much the parts of units that co-ran with another tenant differ (of 1) before these are compared by themselves.
+_CO_RAN_UNLIKE = 0.1
 
 PartName = Literal["work", "host", "not_resident", "not_started", "resident", "in_flight"]
 
@@ -108,8 +112,8 @@ class KernelChange(Result):
     )
 
 
-class UnitChange(Result):
-    """Units of work of one name (requests, steps, iterations) in A and in B."""
+class UnitsCompared(Result):
+    """Some units of work of one name in A and in B."""
 
     name: Text = Field(description="Name of the range, or what the launches consist of. Hostile text.")
     source: UnitSource = Field(description="How they were found.")
@@ -125,6 +129,32 @@ class UnitChange(Result):
     longest_b_ns: int = Field(ge=0, description="Longest in B, ns.")
     p50_change: Change | None = Field(description="Of the median; null: of so few units it has no interval.")
     mean_change: Change | None = Field(description="Of the mean.")
+
+
+class UnitChange(UnitsCompared):
+    """Units of work of one name (requests, steps, iterations) in A and in B."""
+
+    co_ran_count_a: int | None = Field(
+        ge=0,
+        description="Units in A but for those that were 5 or more in a row during which no other tenant had work on "
+        "the device, as far as that was recorded; null: no other tenant was traced there.",
+    )
+    co_ran_count_b: int | None = Field(ge=0, description="The same in B.")
+    co_ran: UnitsCompared | None = Field(
+        description="The change of these alone; null: no other tenant was traced, or there are fewer than 5 in a run."
+    )
+
+    @property
+    def co_ran_unlike(self) -> bool:
+        """Whether units co-ran with other tenants so much more often in one run that all of them say little of how."""
+        if self.co_ran_count_a is None or self.co_ran_count_b is None:
+            return False
+        return abs(self.co_ran_count_a / self.count_a - self.co_ran_count_b / self.count_b) >= _CO_RAN_UNLIKE
+
+    @property
+    def like_for_like(self) -> UnitsCompared:
+        """The units whose change is that of how tenants shared: those that co-ran where the runs are unlike in that."""
+        return self.co_ran if self.co_ran_unlike and self.co_ran is not None else self
 
     @property
     def named(self) -> bool:

@@ -8,7 +8,7 @@ from pydantic import Field
 
 from pyanalyze.results.model import Finite, Number, Result, Text
 
-__all__ = ["Batch", "Configuration", "UnitSource", "UnitTimes", "Work"]
+__all__ = ["Batch", "Configuration", "UnitLengths", "UnitSource", "UnitTimes", "Work"]
 
 
 class Configuration(Result):
@@ -59,8 +59,8 @@ class Batch(Result):
 UnitSource = Literal["given", "nvtx", "graph", "synchronisation"]
 
 
-class UnitTimes(Result):
-    """How long the units of work of one name took: requests, steps, iterations."""
+class UnitLengths(Result):
+    """How long some units of work of one name took."""
 
     name: Text = Field(description="Name of the range, or what the launches consist of. Hostile text.")
     source: UnitSource = Field(description="How they were found.")
@@ -72,6 +72,18 @@ class UnitTimes(Result):
     p50_high_ns: int | None = Field(description="Upper end of its 95 % interval, ns; null: too few units.")
     p99_ns: int | None = Field(description="99th percentile, ns; null: fewer than 20 units.")
     longest_ns: int = Field(ge=0, description="Longest, ns.")
+
+
+class UnitTimes(UnitLengths):
+    """How long the units of work of one name took: requests, steps, iterations."""
+
+    co_ran_count: int | None = Field(
+        default=None,
+        ge=0,
+        description="All but those that were 5 or more in a row during which no other tenant had work on the device, "
+        "as far as that was recorded; null: no other tenant was traced there.",
+    )
+    co_ran: UnitLengths | None = Field(default=None, description="How long these took; null: fewer than 5.")
 
 
 class Work(Result):

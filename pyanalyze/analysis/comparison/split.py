@@ -17,7 +17,17 @@ from typing import TYPE_CHECKING
 from pyanalyze.analysis.comparison.unit_times import long_unit, unit_changes
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import recording
-from pyanalyze.results.comparison import Change, Comparison, Configured, KernelChange, Part, Run, Split, TenantChange
+from pyanalyze.results.comparison import (
+    Change,
+    Comparison,
+    Configured,
+    KernelChange,
+    Part,
+    Run,
+    Split,
+    TenantChange,
+    UnitChange,
+)
 from pyanalyze.results.labels import main_device, tenant_labels
 from pyanalyze.results.model import Missing
 from pyanalyze.text import format as fmt
@@ -28,11 +38,11 @@ from pyanalyze.vocabulary import NOISE_FLOOR, TRAITS, unless
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from pyanalyze.results.comparison import LongUnit, PartName, UnitChange
+    from pyanalyze.results.comparison import LongUnit, PartName, UnitsCompared
     from pyanalyze.results.report import Device, Report, Tenant
     from pyanalyze.results.work import Batch, Configuration, Work
 
-__all__ = ["compare_reports", "kernel_changes", "long_unit_words", "part_words"]
+__all__ = ["co_ran_words", "compare_reports", "kernel_changes", "long_unit_words", "part_words"]
 
 #: Work per unit that differs by no more than this part of its kernel time is equal: a run may end within a unit.
 _EQUAL = 0.02
@@ -734,18 +744,19 @@ def _summary(a: Run, b: Run, tenants: list[TenantChange], nameless: Missing | No
 def _units_summary(tenants: list[TenantChange]) -> str:
     """Which named units of work changed: what a server or a training is judged by; nothing where none did."""
     units = [(pair, unit) for pair in tenants for unit in pair.unit_changes if unit.named]
-    changed = [(pair, unit) for pair, unit in units if _unit_change(unit) is not None]
-    said = sorted(changed, key=lambda one: -abs(_change_value(one[1])))[:_UNITS_SAID]
+    # What all units seem to say is set right where it is not of how tenants shared.
+    changed = [(pair, unit) for pair, unit in units if _unit_change(unit) or _unit_change(unit.like_for_like)]
+    said = sorted(changed, key=lambda one: -abs(_change_value(one[1].like_for_like)))[:_UNITS_SAID]
     return "".join(f" {pair.label}: {unit_words(unit)}." for pair, unit in said)
 
 
-def _unit_change(unit: UnitChange) -> Change | None:
+def _unit_change(unit: UnitsCompared) -> Change | None:
     """The change that is significant: that of the median, else of the mean; None: neither is."""
     changes = (unit.p50_change, unit.mean_change)
     return next((change for change in changes if change is not None and change.significant), None)
 
 
-def _change_value(unit: UnitChange) -> float:
+def _change_value(unit: UnitsCompared) -> float:
     change = _unit_change(unit)
     return 0.0 if change is None else change.value
 
@@ -753,19 +764,45 @@ def _change_value(unit: UnitChange) -> float:
 def unit_words(unit: UnitChange) -> str:
     """The change of a unit of work in words: of its median, or of its mean where only that changed.
 
+    Of those that co-ran with another tenant, where that is not as often in both runs, and then of all.
+
     Examples
     --------
     >>> import pyanalyze
     >>> unit_words(pyanalyze.compare(capture, capture).tenants[0].unit_changes[0])[-22:]
     '0.0 %, not significant'
     """
+    if not unit.co_ran_unlike:
+        return _compared_words(unit)
+    if unit.like_for_like is unit:
+        return f"{_compared_words(unit)}. {capital(co_ran_words(unit))}"
+    what = f"p50 {fmt.duration(unit.p50_a_ns)} → {fmt.duration(unit.p50_b_ns)}"
+    return (
+        f"{_compared_words(unit.like_for_like, ' that co-ran with another tenant')}. Over all of them: {what}; "
+        f"{co_ran_words(unit)}"
+    )
+
+
+def co_ran_words(unit: UnitChange) -> str:
+    """How many units co-ran with another tenant in each run; both counts are known.
+
+    Examples
+    --------
+    >>> co_ran_words(UnitChange.model_construct(count_a=54, count_b=37, co_ran_count_a=27, co_ran_count_b=37))
+    'in A 27 of 54 co-ran with another tenant, in B 37 of 37'
+    """
+    a, b = (fmt.count(count) for count in (unit.co_ran_count_a, unit.co_ran_count_b))
+    return f"in A {a} of {fmt.count(unit.count_a)} co-ran with another tenant, in B {b} of {fmt.count(unit.count_b)}"
+
+
+def _compared_words(unit: UnitsCompared, which: str = "") -> str:
     of_mean = _unit_change(unit) is not None and _unit_change(unit) is unit.mean_change
     what, a, b, change = (
         ("mean", unit.mean_a_ns, unit.mean_b_ns, unit.mean_change)
         if of_mean
         else ("p50", unit.p50_a_ns, unit.p50_b_ns, unit.p50_change)
     )
-    text = f'{what} of "{visible(unit.name, 60)}" {fmt.duration(round(a))} → {fmt.duration(round(b))}'
+    text = f'{what} of "{visible(unit.name, 60)}"{which} {fmt.duration(round(a))} → {fmt.duration(round(b))}'
     if change is None:
         return text
     if not change.significant:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 from pyanalyze.analysis.intervals import percentile_ns
-from pyanalyze.results.comparison import Change, LongUnit, UnitChange
-from pyanalyze.results.work import UnitTimes
+from pyanalyze.results.comparison import Change, LongUnit, UnitChange, UnitsCompared
+from pyanalyze.results.work import UnitLengths, UnitTimes
 from pyanalyze.text.escape import visible
 from pyanalyze.vocabulary import ENOUGH_FOR_TAIL, ENOUGH_UNITS
 
@@ -48,14 +49,27 @@ def with_unit_times(works: Mapping[tuple[int, int], Work], units: pl.DataFrame) 
     """
     import polars as pl
 
-    columns = units.select("device_id", "tenant_id", pl.col("source", "name").cast(pl.String), "dur_ns")
+    columns = units.sort("start_ns").select(
+        "device_id", "tenant_id", pl.col("source", "name").cast(pl.String), "dur_ns", "others_ns"
+    )
+    tenants = Counter(device for device, _ in works)
     found: dict[tuple[int, int], list[UnitTimes]] = {}
     for (device, tenant, source, name), rows in columns.group_by(
         "device_id", "tenant_id", "source", "name", maintain_order=True
     ):
         if rows.height >= ENOUGH_UNITS and name is not None:
-            one = _times(cast("UnitSource", source), str(name), rows["dur_ns"].sort().to_list())
-            found.setdefault((int(str(device)), int(str(tenant))), []).append(one)
+            key = int(str(device)), int(str(tenant))
+            one = UnitTimes(**_lengths(cast("UnitSource", source), str(name), rows).model_dump())
+            if tenants[key[0]] > 1:
+                co_ran = _co_ran(rows)
+                enough = co_ran.height >= ENOUGH_UNITS
+                one = one.model_copy(
+                    update={
+                        "co_ran_count": co_ran.height,
+                        "co_ran": _lengths(one.source, str(name), co_ran) if enough else None,
+                    }
+                )
+            found.setdefault(key, []).append(one)
     return {
         key: work.model_copy(
             update={"units": sorted(found.get(key, []), key=lambda one: (-one.mean_ns * one.count, one.name))[:_NAMES]}
@@ -64,11 +78,12 @@ def with_unit_times(works: Mapping[tuple[int, int], Work], units: pl.DataFrame) 
     }
 
 
-def _times(source: UnitSource, name: str, lengths: Sequence[int]) -> UnitTimes:
+def _lengths(source: UnitSource, name: str, units: pl.DataFrame) -> UnitLengths:
+    lengths = units["dur_ns"].sort().to_list()
     n = len(lengths)
     mean = math.fsum(lengths) / n
     rank = _rank(n)
-    return UnitTimes(
+    return UnitLengths(
         name=visible(name, 120),
         source=source,
         count=n,
@@ -80,6 +95,17 @@ def _times(source: UnitSource, name: str, lengths: Sequence[int]) -> UnitTimes:
         p99_ns=percentile_ns(lengths, 0.99) if n >= ENOUGH_FOR_TAIL else None,
         longest_ns=lengths[-1],
     )
+
+
+def _co_ran(units: pl.DataFrame) -> pl.DataFrame:
+    """Units of one name, in order, without those of times in which no other tenant had work on the device.
+
+    One that met nobody's work by chance is no such time: the shortest would be left out, and the rest be too long.
+    """
+    import polars as pl
+
+    solo = pl.col("others_ns") == 0
+    return units.filter(~solo | (pl.len().over(solo.rle_id()) < ENOUGH_UNITS))
 
 
 def _rank(n: int) -> int | None:
@@ -116,26 +142,35 @@ def unit_changes(a: Work, b: Work, floor: float) -> list[UnitChange]:
     pairs = ((one, theirs[one.source, one.name]) for one in a.units if (one.source, one.name) in theirs)
     return [
         UnitChange(
-            name=one.name,
-            source=one.source,
-            count_a=one.count,
-            count_b=other.count,
-            p50_a_ns=one.p50_ns,
-            p50_b_ns=other.p50_ns,
-            mean_a_ns=one.mean_ns,
-            mean_b_ns=other.mean_ns,
-            p99_a_ns=one.p99_ns,
-            p99_b_ns=other.p99_ns,
-            longest_a_ns=one.longest_ns,
-            longest_b_ns=other.longest_ns,
-            p50_change=_of_p50(one, other, floor),
-            mean_change=_of_mean(one, other, floor),
+            **_compared(one, other, floor).model_dump(),
+            co_ran_count_a=one.co_ran_count,
+            co_ran_count_b=other.co_ran_count,
+            co_ran=None if one.co_ran is None or other.co_ran is None else _compared(one.co_ran, other.co_ran, floor),
         )
         for one, other in pairs
     ]
 
 
-def _of_p50(a: UnitTimes, b: UnitTimes, floor: float) -> Change | None:
+def _compared(a: UnitLengths, b: UnitLengths, floor: float) -> UnitsCompared:
+    return UnitsCompared(
+        name=a.name,
+        source=a.source,
+        count_a=a.count,
+        count_b=b.count,
+        p50_a_ns=a.p50_ns,
+        p50_b_ns=b.p50_ns,
+        mean_a_ns=a.mean_ns,
+        mean_b_ns=b.mean_ns,
+        p99_a_ns=a.p99_ns,
+        p99_b_ns=b.p99_ns,
+        longest_a_ns=a.longest_ns,
+        longest_b_ns=b.longest_ns,
+        p50_change=_of_p50(a, b, floor),
+        mean_change=_of_mean(a, b, floor),
+    )
+
+
+def _of_p50(a: UnitLengths, b: UnitLengths, floor: float) -> Change | None:
     """The change of the median, from the bounds of both on a logarithmic scale (Zou and Donner, 2008)."""
     if not all((a.p50_ns, b.p50_ns, a.p50_low_ns, b.p50_low_ns, a.p50_high_ns, b.p50_high_ns)):
         return None
@@ -148,7 +183,7 @@ def _of_p50(a: UnitTimes, b: UnitTimes, floor: float) -> Change | None:
     return _change(math.expm1(value), low, high, floor, a.count + b.count)
 
 
-def _of_mean(a: UnitTimes, b: UnitTimes, floor: float) -> Change | None:
+def _of_mean(a: UnitLengths, b: UnitLengths, floor: float) -> Change | None:
     if not a.mean_ns:
         return None
     ratio = b.mean_ns / a.mean_ns
