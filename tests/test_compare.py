@@ -937,3 +937,23 @@ def test_a_unit_of_the_page_is_a_request_or_a_step() -> None:
     assert re.search(r"Of A's time +\(for A's work\) .*\n(.*\n)*host time +\+18\.2 % +\+20\.00 ms", text)
     assert re.search(r"in A, .* in B; for as much work as A did \+18\.2 %", " ".join(text.split()))
     assert "(per unit)" not in text and "Work per unit" not in text
+
+
+def test_a_comparison_says_what_part_of_its_recording_a_run_stands_on() -> None:
+    """Exports of the repository hold a fifth of a second of recordings of six seconds."""
+    paths = HARDWARE / "torch-slices-serve-train.sqlite", HARDWARE / "torch-mps-serve-train.sqlite"
+    comparison = pyanalyze.compare(*paths)
+    for path, found in zip(paths, (comparison.a, comparison.b), strict=True):
+        with closing(sqlite3.connect(path)) as db:
+            ((recording_ns,),) = db.execute("SELECT duration FROM ANALYSIS_DETAILS")
+            ((first, last),) = db.execute("SELECT min(start), max(end) FROM CUPTI_ACTIVITY_KIND_KERNEL")
+        assert found.recording_ns == recording_ns > 5_900 * MS
+        # Copies and switches begin or end at most a little outside the kernels.
+        assert found.events_ns is not None
+        assert last - first <= found.events_ns <= last - first + MS
+    text = render_comparison(comparison, "txt")
+    assert re.search(r"200\.1 ms of 6\.492 s$", text, re.MULTILINE)
+    assert re.search(r"150\.1 ms of 5\.974 s$", text, re.MULTILINE)
+    # A part that was chosen says nothing of the export.
+    chosen = pyanalyze.compare(pyanalyze.load(paths[0]).window("3450ms", "3550ms"), paths[1]).a
+    assert (chosen.events_ns, chosen.recording_ns) == (100 * MS, None)

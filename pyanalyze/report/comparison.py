@@ -94,6 +94,7 @@ def _runs(comparison: Comparison) -> Section:
             Cell(fmt.UNKNOWN if run.confidence is None else f"{run.confidence:.2f}"),
             Cell(visible(run.gpu) or fmt.UNKNOWN),
             Cell(fmt.count(run.sm_count)),
+            Cell(_recorded(run)),
         )
         for run in (comparison.a, comparison.b)
     )
@@ -104,6 +105,7 @@ def _runs(comparison: Comparison) -> Section:
         Column("Confidence", numeric=True),
         Column("GPU"),
         Column("SMs", numeric=True),
+        Column("GPU events", "of the recording", True),
     )
     chart = Chart(
         _TIMELINES,
@@ -113,6 +115,12 @@ def _runs(comparison: Comparison) -> Section:
         "Drag moves, Ctrl + scroll zooms, a double click resets. Keys: arrows, +, -, 0.",
     )
     return Section("runs", "The runs", (Table(columns, rows), chart))
+
+
+def _recorded(run: Run) -> str:
+    """What part of its recording a run stands on: an export may be cut, or the GPU idle at first."""
+    events = fmt.UNKNOWN if run.events_ns is None else fmt.duration(run.events_ns)
+    return events if run.recording_ns is None else f"{events} of {fmt.duration(run.recording_ns)}"
 
 
 def _equal(pair: TenantChange) -> str:

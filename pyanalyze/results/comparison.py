@@ -45,6 +45,14 @@ class Run(Result):
     condition: Condition | None = Field(description="What nothing excludes: the mode holds unless it is so.")
     gpu: Text | None = Field(description="Name of that GPU.")
     sm_count: int | None = Field(description="Its streaming multiprocessors.")
+    events_ns: int | None = Field(
+        ge=0,
+        description="First to last record of GPU work, a switch or a counter, all captures together, within the chosen "
+        "window, ns; null: there is none.",
+    )
+    recording_ns: int | None = Field(
+        ge=0, description="Begin to end of the recordings, ns; null: an export does not say, or a window was chosen."
+    )
 
 
 class Change(Result):

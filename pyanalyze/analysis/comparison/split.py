@@ -132,7 +132,9 @@ def _nameless(
 
 
 def _run(label: str, report: Report) -> Run:
-    device = main_device(report)
+    device, view = main_device(report), report.view
+    start_ns, end_ns = (None, None) if view is None else (view.start_ns, view.end_ns)
+    recordings = [(capture.recording_start_ns, capture.recording_end_ns) for capture in report.captures]
     return Run(
         label=label,
         captures=[capture.path for capture in report.captures],
@@ -141,7 +143,22 @@ def _run(label: str, report: Report) -> Run:
         condition=None if device is None else device.sharing.condition,
         gpu=None if device is None else device.name,
         sm_count=None if device is None else device.sm_count,
+        # Captures keep their whole span where a part of it was chosen.
+        events_ns=_span_ns([(capture.start_ns, capture.end_ns) for capture in report.captures], start_ns, end_ns),
+        recording_ns=_span_ns(recordings) if start_ns is None and end_ns is None else None,
     )
+
+
+def _span_ns(
+    spans: list[tuple[int | None, int | None]], start_ns: int | None = None, end_ns: int | None = None
+) -> int | None:
+    """From the first begin to the last end within a window; None: one of them is not known, or there are none."""
+    known = [(begin, end) for begin, end in spans if begin is not None and end is not None]
+    if not spans or len(known) < len(spans):
+        return None
+    first, last = min(begin for begin, _ in known), max(end for _, end in known)
+    begins, ends = first if start_ns is None else max(first, start_ns), last if end_ns is None else min(last, end_ns)
+    return max(ends - begins, 0)
 
 
 def _sides(report: Report) -> list[_Side]:
