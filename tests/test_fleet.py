@@ -692,16 +692,22 @@ def test_real_recordings_of_one_gpu_at_several_times_stay_apart(corpus: Path) ->
 def test_a_bound_is_not_printed_as_what_was_measured() -> None:
     said = {
         (None, None, None, None): "slowdown not known",
-        (1.9, 1.0, 1.9, 1): "latency at most 1.90x of kit (pid 7), inferred (n = 1); elapsed 1.00x",
-        (1.1, 1.1, None, 10): "latency at least 1.10x of kit (pid 7), inferred (n = 10); elapsed 1.00x",
-        (2.04, None, None, 1): "latency 2.04x of kit (pid 7), inferred (n = 1); elapsed 1.00x",
-        (2.0, 1.9, 2.1, 30): "latency 2.00x of kit (pid 7), inferred (95 % CI 1.90-2.10, n = 30); elapsed 1.00x",
-        (2.0, 2.0, 2.0, 30): "latency 2.00x of kit (pid 7), inferred (n = 30); elapsed 1.00x",
+        (1.9, 1.0, 1.9, 1): "latency at most 1.90x of kit (pid 7), inferred (n = 1); elapsed 1.00x of kit (pid 8)",
+        (1.1, 1.1, None, 10): "latency at least 1.10x of kit (pid 7), inferred (n = 10); elapsed 1.00x of kit (pid 8)",
+        (2.04, None, None, 1): "latency 2.04x of kit (pid 7), inferred (n = 1); elapsed 1.00x of kit (pid 8)",
+        (
+            2.0,
+            1.9,
+            2.1,
+            30,
+        ): "latency 2.00x of kit (pid 7), inferred (95 % CI 1.90-2.10, n = 30); elapsed 1.00x of kit (pid 8)",
+        (2.0, 2.0, 2.0, 30): "latency 2.00x of kit (pid 7), inferred (n = 30); elapsed 1.00x of kit (pid 8)",
     }
     names = ("worst_slowdown", "worst_slowdown_low", "worst_slowdown_high", "worst_slowdown_n")
     whose = {
         "worst_slowdown_kind": "latency",
-        "worst_slowdown_other": 1.0,
+        "other_slowdown": 1.0,
+        "other_slowdown_tenant": "kit (pid 8)",
         "worst_slowdown_basis": "inferred",
         "worst_slowdown_tenant": "kit (pid 7)",
     }
@@ -749,6 +755,14 @@ def test_a_fleet_says_how_much_of_a_recording_an_export_holds(tmp_path: Path) ->
     assert "18 % of CUDA events, 18 % of switch records" in page
     assert f"latency of {row.worst_slowdown_tenant}; 95 % CI " in page
     assert "pyanalyze_gpu_export_cut{" in (out / "fleet.prom").read_text()
+    # Latency is worst for one, and elapsed for the other: `report` has 1.59x (1.39-1.81) of pid 1251.
+    told = worst_words(row)
+    assert told.startswith(
+        "latency 1.64x of kit (pid 1250), inferred (95 % CI 1.61-1.66, n = 80); elapsed 1.59x of kit (pid 1251)"
+    )
+    assert "(95 % CI 1.39-1.81, n = 331)" in told
+    assert cells["other_slowdown_tenant"] == "kit (pid 1251)"
+    assert "elapsed 1.59x of kit (pid 1251) (95 % CI 1.39-1.81)" in page
     # Both tenants are called kit: the name alone says nothing.
     assert row.worst_slowdown_tenant is not None
     assert row.worst_slowdown_tenant.startswith("kit (pid ")
@@ -776,6 +790,14 @@ def test_who_is_not_known_may_be_the_worst() -> None:
     assert _worst([tenant(1, 1.2), tenant(2, 2.0, low=0.5)])["worst_slowdown"] == 1.2
     whole = _worst([server, tenant(1, 1.0, 0), tenant(2, 1.02, 0)])
     assert (whole["worst_slowdown"], whole["worst_slowdown_high"]) == (1.02, 9.0)
+    # The other kind is known of one tenant only: it is a lower bound, and none where it may be chance.
+    one = {
+        **tenant(1, 2.0),
+        "slowdown": {"elapsed": None, "latency": {"value": 2.0, "low": 1.9, "high": 2.1, "n": 3, "basis": "inferred"}},
+    }
+    other = _worst([one, tenant(2, 1.5)])
+    assert (other["worst_slowdown"], other["other_slowdown"], other["other_slowdown_high"]) == (2.0, 1.5, None)
+    assert "other_slowdown" not in _worst([one, tenant(2, 1.01)])
     # Two clients and their server are two.
     assert _counted([server, tenant(1, 1.0, 0), tenant(2, None, 0)]) == 2
 

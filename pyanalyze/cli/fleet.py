@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -135,23 +135,34 @@ def rate(done: int, total: int, seconds: float) -> str:
 
 
 def worst_words(row: DeviceRow) -> str:
-    """The largest slowdown of a GPU: which kind, of whom, how it is known; a value that is its own bound says so."""
+    """The largest slowdown of each kind on a GPU: of whom, how it is known; a value that is its own bound says so."""
     from pyanalyze.text.escape import visible
 
-    value, low, high = row.worst_slowdown, row.worst_slowdown_low, row.worst_slowdown_high
-    if value is None:
-        return "slowdown not known"
+    if row.worst_slowdown is None:
+        why = "" if row.slowdown_missing is None else f": {visible(row.slowdown_missing, limit=None)}"
+        return f"slowdown not known{why}"
+    said = _slowdown_words(row, "worst")
+    if row.worst_slowdown_kind is None:
+        return f"slowdown {said}"
+    other = "latency" if row.worst_slowdown_kind == "elapsed" else "elapsed"
+    told = "not known" if row.other_slowdown is None else _slowdown_words(row, "other")
+    return f"{row.worst_slowdown_kind} {said}; {other} {told}"
+
+
+def _slowdown_words(row: DeviceRow, which: Literal["worst", "other"]) -> str:
+    """One of the two slowdowns of a row, of whom it is, and its interval."""
+    from pyanalyze.text.escape import visible
+
+    one: dict[str, Any] = {
+        key: getattr(row, f"{which}_slowdown{key}") for key in ("", "_low", "_high", "_n", "_basis", "_tenant")
+    }
+    value, low, high = one[""], one["_low"], one["_high"]
     bound = "at least " if low == value and high is None else "at most " if high == value and low != value else ""
     between = "" if bound or low is None or high is None or low == high else f"{fmt.interval(low, high)}, "
-    kind = row.worst_slowdown_kind or "slowdown"
-    whose = "" if row.worst_slowdown_tenant is None else f" of {visible(row.worst_slowdown_tenant, limit=None)}"
-    known = "" if row.worst_slowdown_basis is None else f", {row.worst_slowdown_basis}"
-    said = f"{kind} {bound}{fmt.ratio(value)}{whose}{known} ({between}n = {row.worst_slowdown_n})"
-    if row.worst_slowdown_kind is None:
-        return said
-    other = "latency" if row.worst_slowdown_kind == "elapsed" else "elapsed"
-    told = "not known" if row.worst_slowdown_other is None else fmt.ratio(row.worst_slowdown_other)
-    return f"{said}; {other} {told}"
+    whose = "" if one["_tenant"] is None else f" of {visible(one['_tenant'], limit=None)}"
+    known = "" if one["_basis"] is None else f", {one['_basis']}"
+    n = "" if one["_n"] is None else f" ({between}n = {one['_n']})"
+    return f"{bound}{fmt.ratio(value)}{whose}{known}{n}"
 
 
 def _table(fleet: Fleet) -> str:

@@ -97,7 +97,7 @@ def _gpu(row: DeviceRow) -> str:
 
 def _slowdown(row: DeviceRow) -> Cell:
     if row.worst_slowdown is None:
-        return Cell("not shared" if row.tenants < 2 else fmt.UNKNOWN, tone="muted")
+        return Cell("not shared" if row.tenants < 2 else fmt.UNKNOWN, tone="muted", note=_why_unknown(row))
     # Which of the two kinds, and of whom.
     notes: list[str] = [] if row.worst_slowdown_kind is None else [row.worst_slowdown_kind]
     if row.worst_slowdown_tenant is not None:
@@ -106,7 +106,19 @@ def _slowdown(row: DeviceRow) -> Cell:
     if row.worst_slowdown_low is not None and row.worst_slowdown_high is not None:
         span = f"{fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high)}, n = {row.worst_slowdown_n}"
         note = "; ".join(filter(None, (note, span)))
+    if row.other_slowdown is not None and row.worst_slowdown_kind is not None:
+        other = "latency" if row.worst_slowdown_kind == "elapsed" else "elapsed"
+        whose = "" if row.other_slowdown_tenant is None else f" of {visible(row.other_slowdown_tenant, 60)}"
+        span = ""
+        if row.other_slowdown_low is not None and row.other_slowdown_high is not None:
+            span = f" ({fmt.interval(row.other_slowdown_low, row.other_slowdown_high)})"
+        note += f"; {other} {fmt.ratio(row.other_slowdown)}{whose}{span}"
     return Cell(fmt.ratio(row.worst_slowdown), row.worst_slowdown_basis, note=note)
+
+
+def _why_unknown(row: DeviceRow) -> str:
+    """Why no slowdown of a shared device is known; empty: nothing says so."""
+    return "" if row.tenants < 2 or row.slowdown_missing is None else visible(row.slowdown_missing, 200)
 
 
 def _attention(summary: FleetSummary, pages: dict[str, str]) -> Section:

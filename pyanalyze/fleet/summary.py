@@ -50,7 +50,8 @@ _ENOUGH, _DEVIATIONS = 8, 3.0
 #: Of fewer devices no median is told: half of the sum of two is the slowdown of none.
 FEWEST_FOR_MEDIAN: Final = ENOUGH_INTERVALS
 #: Kinds of slowdown that a user of a tenant notices.
-_KINDS: Final = ("elapsed", "latency")
+_Kind = Literal["elapsed", "latency"]
+_KINDS: Final[tuple[_Kind, _Kind]] = ("elapsed", "latency")
 
 Why = Literal["configured", "slowdown", "switches", "undetermined", "data-loss"]
 
@@ -91,13 +92,23 @@ class DeviceRow(Result):
     )
     worst_slowdown: Number = Field(description="Of its tenants: the larger of elapsed and latency; 1 is none.")
     worst_slowdown_kind: Literal["elapsed", "latency"] | None = Field(description="Which of the two it is.")
-    worst_slowdown_other: Number = Field(description="The other one of the same tenant; null: not known.")
     worst_slowdown_low: Number = Field(description="Lower end of its interval or bounds.")
     worst_slowdown_high: Number = Field(description="Upper end of its interval or bounds.")
     worst_slowdown_n: int | None = Field(description="Units of work compared.")
     worst_slowdown_basis: Basis | None = Field(description="How it is known.")
     worst_slowdown_tenant: Text | None = Field(
         description="The slowest tenant, with its pid where several have its name. Hostile text."
+    )
+    other_slowdown: Number = Field(
+        description="Of its tenants: the largest of the other kind, which may be of another tenant; null: not known."
+    )
+    other_slowdown_low: Number = Field(description="Lower end of its interval or bounds.")
+    other_slowdown_high: Number = Field(description="Upper end of its interval or bounds.")
+    other_slowdown_n: int | None = Field(description="Units of work compared.")
+    other_slowdown_basis: Basis | None = Field(description="How it is known.")
+    other_slowdown_tenant: Text | None = Field(description="Whose it is, as worst_slowdown_tenant. Hostile text.")
+    slowdown_missing: Text | None = Field(
+        description="Why no slowdown is known; null: one is, or its report says nothing. Hostile text."
     )
     sm_active: Number = Field(description="Mean fraction of SMs with work; modelled.")
     memory_peak_fraction: Number = Field(description="Peak of device memory over all of it; sampled.")
@@ -248,6 +259,10 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         if memory.get("total_bytes") and memory.get("peak_bytes") is not None:
             row["memory_peak_fraction"] = memory["peak_bytes"] / memory["total_bytes"]
         row.update(_worst(device["tenants"]))
+        if row["worst_slowdown"] is None:
+            row["slowdown_missing"] = next(
+                (gap["why"] for gap in sharing["missing"] if gap["what"] == "slowdown"), None
+            )
         rows.append(DeviceRow(**row))
     return rows
 
@@ -280,32 +295,55 @@ def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _worst(tenants: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """The largest of elapsed and latency slowdowns: either one is what a user of that tenant noticed."""
-    found = [
-        (tenant["slowdown"][kind], kind, tenant)
-        for tenant in tenants
-        for kind in _KINDS
-        if tenant["slowdown"][kind] is not None
-    ]
+    """The largest of elapsed and latency slowdowns: either one is what a user of that tenant noticed.
+
+    Beside it the largest of the other kind, of whichever tenant: one may wait longer, and the other take longer.
+    """
+    kind = _worst_kind(tenants)
+    if kind is None:
+        return {}
+    worst = _largest(tenants, kind, _KINDS)
+    if not worst:
+        return {}
+    (another,) = set(_KINDS) - {kind}
+    other = _largest(tenants, another, (another,))
+    return {
+        **{f"worst_slowdown{key}": value for key, value in worst.items()},
+        "worst_slowdown_kind": kind,
+        **{f"other_slowdown{key}": value for key, value in other.items()},
+    }
+
+
+def _worst_kind(tenants: Sequence[Mapping[str, Any]]) -> _Kind | None:
+    """Which kind the largest slowdown is of; one that is shown before one that may be chance, as in the report."""
+    found = [(tenant["slowdown"][kind], kind) for tenant in tenants for kind in _KINDS if tenant["slowdown"][kind]]
+    return max(found, key=lambda one: _rank(one[0]))[1] if found else None
+
+
+def _largest(tenants: Sequence[Mapping[str, Any]], kind: _Kind, known_by: Sequence[str]) -> dict[str, Any]:
+    """The largest slowdown of a kind, by the end of its key, with its tenant; empty: not known.
+
+    Of a tenant without any kind of `known_by` it may be larger: then what is known is a lower bound, and says nothing
+    if it is no slowdown.
+    """
+    found = [(one, tenant) for tenant in tenants if (one := tenant["slowdown"][kind]) is not None]
     if not found:
         return {}
-    # One that is shown before one that may be chance, as in the report.
-    estimate, kind, tenant = max(found, key=lambda one: (_shown(one[0]), one[0]["value"]))
-    parts = {f"worst_slowdown_{key}": estimate[key] for key in ("low", "high", "n", "basis")}
-    if any(t["busy_ns"] is not None and t["slowdown"]["elapsed"] is t["slowdown"]["latency"] is None for t in tenants):
-        # The one that is not known may be the worst: what is known is a lower bound, and says nothing if it is none.
-        if not _shown(estimate):
-            return {}
-        parts["worst_slowdown_high"] = None
-    other = tenant["slowdown"][next(one for one in _KINDS if one != kind)]
+    estimate, tenant = max(found, key=lambda one: _rank(one[0]))
+    least = any(t["busy_ns"] is not None and not any(t["slowdown"][one] for one in known_by) for t in tenants)
+    if least and not _shown(estimate):
+        return {}
     labels = told_apart((t["tenant_id"], program(t["name"]) or "unnamed", t["pid"], t["host_pid"]) for t in tenants)
     return {
-        "worst_slowdown": estimate["value"],
-        **parts,
-        "worst_slowdown_kind": kind,
-        "worst_slowdown_other": None if other is None else other["value"],
-        "worst_slowdown_tenant": labels[tenant["tenant_id"]],
+        "": estimate["value"],
+        **{f"_{key}": estimate[key] for key in ("low", "high", "n", "basis")},
+        **({"_high": None} if least else {}),
+        "_tenant": labels[tenant["tenant_id"]],
     }
+
+
+def _rank(estimate: Mapping[str, Any]) -> tuple[bool, float]:
+    return _shown(estimate), estimate["value"]
 
 
 def _shown(estimate: Mapping[str, Any]) -> bool:
