@@ -34,7 +34,16 @@ from pyanalyze.fleet.failures import WorkerDied
 from pyanalyze.fleet.outputs import DEVICE_COLUMNS, fleet_csv, openmetrics
 from pyanalyze.fleet.overview import render_overview
 from pyanalyze.fleet.plan import CaptureProbe, Span, probe, shared_gpus, span
-from pyanalyze.fleet.summary import DeviceRow, FleetSummary, GroupPart, _counted, _worst, fleet_schema, summarise
+from pyanalyze.fleet.summary import (
+    DeviceRow,
+    FleetSummary,
+    GroupPart,
+    _counted,
+    _worst,
+    fleet_schema,
+    held_words,
+    summarise,
+)
 from pyanalyze.results.check import Limits
 from pyanalyze.results.report import Report
 
@@ -766,6 +775,27 @@ def test_a_fleet_says_how_much_of_a_recording_an_export_holds(tmp_path: Path) ->
     # Both tenants are called kit: the name alone says nothing.
     assert row.worst_slowdown_tenant is not None
     assert row.worst_slowdown_tenant.startswith("kit (pid ")
+
+
+def test_counter_samples_that_were_not_exported_are_named_as_such(tmp_path: Path) -> None:
+    """By `DIAGNOSTIC_EVENT` the export has every CUDA event, and none of 36 949 samples; no slowdown rests on samples."""
+    capture = Path(__file__).parent.parent / "fixtures/hardware/h100/mps-A-B.sqlite"
+    (row,) = analyse(capture, tmp_path / "out", workers=1).rows
+    assert (row.export_cut, row.counter_samples_held) == (True, 0.0)
+    assert held_words(row) == "the export holds no counter samples"
+    assert "a solo recording is needed" in worst_words(row)
+    # Switches were recorded, and there was none: both ends of what they cost are 0.
+    assert (row.switches, row.switch_overhead_fraction, row.switch_overhead_high) == (0, 0.0, 0.0)
+
+
+def test_costly_switches_are_judged_where_all_co_ran(tmp_path: Path) -> None:
+    """By SQL gaps take 52.0142 of the 1011.664 ms in which both had work, and 1.2 % of the window."""
+    capture = Path(__file__).parent.parent / "fixtures/hardware/h100/slices-A-B.sqlite"
+    fleet = analyse(capture, tmp_path / "out", workers=1)
+    (row,) = fleet.rows
+    assert row.co_run_switch_overhead_fraction == pytest.approx(52.0142 / 1011.664401)
+    assert "switches" in fleet.summary.attention[0].why
+    assert "context switches cost 5.1 % of the time in which all tenants co-ran" in fleet.summary.attention[0].detail
 
 
 def test_who_is_not_known_may_be_the_worst() -> None:

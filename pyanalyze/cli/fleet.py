@@ -166,7 +166,7 @@ def _slowdown_words(row: DeviceRow, which: Literal["worst", "other"]) -> str:
 
 
 def _table(fleet: Fleet) -> str:
-    from pyanalyze.fleet.summary import reasons
+    from pyanalyze.fleet.summary import held_words, reasons
     from pyanalyze.text.escape import visible
     from pyanalyze.vocabulary import unless
 
@@ -178,12 +178,11 @@ def _table(fleet: Fleet) -> str:
         named = {**reasons(row, fleet.summary.slowdown)}
         named.pop("slowdown", None)
         why = list(named.values())
-        if row.export_cut:
-            why.append("the export lacks records that nsys collected")
+        why.append(held_words(row))
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
             f"({row.confidence:.2f}, {row.basis}){unless(row.condition, row.mode)}; "
-            f"{'; '.join([fmt.counted(row.tenants, 'tenant'), worst_words(row), *map(visible, why)])}"
+            f"{'; '.join([fmt.counted(row.tenants, 'tenant'), worst_words(row), *map(visible, filter(None, why))])}"
         )
     if len(shown) > _MOST_LINES:
         lines.append(f"... and {len(shown) - _MOST_LINES:,} more, outliers first: see index.html")

@@ -28,14 +28,15 @@ DEVICE_COLUMNS: dict[str, str] = {
     "group": _TEXT, "job": _TEXT, "host": _TEXT, "captures": _WHOLE, "start_utc_ns": _WHOLE, "end_utc_ns": _WHOLE,
     "device_id": _WHOLE, "uuid": _TEXT, "gpu_uuid": _TEXT, "name": _TEXT, "mode": _TEXT, "confidence": _REAL,
     "basis": _TEXT, "condition": _TEXT, "configured": _TEXT, "agrees": _TRUTH, "tenants": _WHOLE,
-    "switches": _WHOLE, "switch_overhead_fraction": _REAL, "switch_overhead_high": _REAL, "worst_slowdown": _REAL,
+    "switches": _WHOLE, "switch_overhead_fraction": _REAL, "switch_overhead_high": _REAL,
+    "co_run_switch_overhead_fraction": _REAL, "co_run_switch_overhead_high": _REAL, "worst_slowdown": _REAL,
     "worst_slowdown_kind": _TEXT, "worst_slowdown_low": _REAL,
     "worst_slowdown_high": _REAL, "worst_slowdown_n": _WHOLE, "worst_slowdown_basis": _TEXT,
     "worst_slowdown_tenant": _TEXT, "other_slowdown": _REAL, "other_slowdown_low": _REAL,
     "other_slowdown_high": _REAL, "other_slowdown_n": _WHOLE, "other_slowdown_basis": _TEXT,
     "other_slowdown_tenant": _TEXT, "slowdown_missing": _TEXT, "sm_active": _REAL,
     "memory_peak_fraction": _REAL, "lost_records": _WHOLE,
-    "export_cut": _TRUTH, "cuda_events_held": _REAL, "switch_records_held": _REAL,
+    "export_cut": _TRUTH, "cuda_events_held": _REAL, "switch_records_held": _REAL, "counter_samples_held": _REAL,
 }  # fmt: skip
 
 #: Every table of the dataset with its columns. Types never depend on the values.

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from pyanalyze.fleet.summary import FEWEST_FOR_MEDIAN, LEAST_OUTLIER, DeviceRow, FleetSummary, GroupPart
+from pyanalyze.fleet.summary import (
+    FEWEST_FOR_MEDIAN,
+    FEWEST_FOR_OUTLIERS,
+    LEAST_OUTLIER,
+    DeviceRow,
+    FleetSummary,
+    GroupPart,
+    held_words,
+)
 from pyanalyze.report.blocks import (
     Block,
     Cell,
@@ -269,6 +277,9 @@ def _slowdowns(summary: FleetSummary) -> Section:
         f"The larger of elapsed and latency slowdown of the slowest tenant, for devices with several tenants. The "
         f"line marks outliers: three scaled median deviations above the median, and at least "
         f"{fmt.ratio(LEAST_OUTLIER)}."
+        if found.n >= FEWEST_FOR_OUTLIERS
+        else f"The larger of elapsed and latency slowdown of the slowest tenant, for devices with several tenants. The "
+        f"line marks outliers: above {fmt.ratio(LEAST_OUTLIER)}, since fewer than {FEWEST_FOR_OUTLIERS} are known."
     )
     blocks: list[Block] = [facts, Chart("spread-0", "Worst slowdowns", caption)]
     if found.unknown:
@@ -318,19 +329,23 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
 
 def _switch_cost(row: DeviceRow) -> Cell:
     """What context switches cost: as recorded, and at most with saving and restoring."""
-    recorded, high = row.switch_overhead_fraction, row.switch_overhead_high
-    if recorded is None or high is None or high <= recorded:
-        return Cell(fmt.percent(recorded))
-    return Cell(fmt.percent(recorded), note=f"at most {fmt.percent(high)} with saving and restoring")
+    recorded, high, co_run = (
+        row.switch_overhead_fraction,
+        row.switch_overhead_high,
+        row.co_run_switch_overhead_fraction,
+    )
+    notes = []
+    if recorded is not None and high is not None and high > recorded:
+        notes.append(f"at most {fmt.percent(high)} with saving and restoring")
+    if co_run is not None and fmt.percent(co_run) != fmt.percent(recorded):
+        notes.append(f"{fmt.percent(co_run)} of the time in which all tenants co-ran")
+    return Cell(fmt.percent(recorded), note="; ".join(notes))
 
 
 def _held(row: DeviceRow) -> Cell:
     """How much of what nsys collected the exports hold."""
-    kinds = (("CUDA events", row.cuda_events_held), ("switch records", row.switch_records_held))
-    told = [f"{fmt.percent(held, 0)} of {what}" for what, held in kinds if held is not None]
-    if not row.export_cut:
-        return Cell("nothing is known to be missing", tone="muted")
-    return Cell(", ".join(told) or "a part", tone="bad")
+    said = held_words(row).removeprefix("the export ")
+    return Cell(said, tone="bad") if said else Cell("nothing is known to be missing", tone="muted")
 
 
 def _when(row: DeviceRow) -> str:

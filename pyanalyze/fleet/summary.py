@@ -13,8 +13,8 @@ from pyanalyze.results.interference import ContextState
 from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
 from pyanalyze.results.residency import ContextSwitches
-from pyanalyze.results.switch_cost import switch_overhead
-from pyanalyze.tables.cut_exports import CUT_RECORDS
+from pyanalyze.results.switch_cost import co_run_overhead, switch_overhead
+from pyanalyze.tables.cut_exports import COUNTER_SAMPLES_CUT, CUT_RECORDS
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import ratio
 from pyanalyze.text.visible import json_text, program, told_apart
@@ -35,19 +35,20 @@ __all__ = [
     "agreement_text",
     "device_rows",
     "fleet_schema",
+    "held_words",
     "jobs_of",
     "reasons",
     "summarise",
 ]
 
-#: Context switches that cost more than this part of the time are worth a look.
+#: Context switches whose records show that they cost more than this part of the time are worth a look.
 HIGH_OVERHEAD = 0.05
 #: A slowdown below it is nobody's outlier, however equal all others are.
 LEAST_OUTLIER = 1.5
 #: Fewer slowdowns than this have no distribution to stand out of; above it, this many (scaled) median deviations do.
-_ENOUGH, _DEVIATIONS = 8, 3.0
+FEWEST_FOR_OUTLIERS, _DEVIATIONS = 8, 3.0
 
-#: Of fewer devices no median is told: half of the sum of two is the slowdown of none.
+#: Of fewer devices the page and the line tell no median: half of the sum of two is the slowdown of none.
 FEWEST_FOR_MEDIAN: Final = ENOUGH_INTERVALS
 #: Kinds of slowdown that a user of a tenant notices.
 _Kind = Literal["elapsed", "latency"]
@@ -90,6 +91,11 @@ class DeviceRow(Result):
         description="With saving and restoring, upper end, inferred from kernels; of full switches as recorded. Null: "
         "not known."
     )
+    co_run_switch_overhead_fraction: Number = Field(
+        description="As switch_overhead_fraction, over the time in which all tenants co-ran; null: no such time, or "
+        "not known."
+    )
+    co_run_switch_overhead_high: Number = Field(description="As switch_overhead_high, over that time; null: the same.")
     worst_slowdown: Number = Field(description="Of its tenants: the larger of elapsed and latency; 1 is none.")
     worst_slowdown_kind: Literal["elapsed", "latency"] | None = Field(description="Which of the two it is.")
     worst_slowdown_low: Number = Field(description="Lower end of its interval or bounds.")
@@ -119,6 +125,9 @@ class DeviceRow(Result):
         "does not say that it collected more."
     )
     switch_records_held: Fraction | None = Field(description="The same of context-switch records.")
+    counter_samples_held: Fraction | None = Field(
+        description="The same of samples of hardware counters; 0: none of those that nsys collected was exported."
+    )
 
 
 class CapturePart(Result):
@@ -171,11 +180,13 @@ class Distribution(Result):
     n: int = Field(ge=0, description="Devices with a known slowdown.")
     unknown: int = Field(ge=0, description="Devices with several tenants and no known slowdown.")
     min: Number = Field(description="The smallest.")
-    median: Number = Field(description="p50.")
+    median: Number = Field(description="p50, also of a few; the page tells it of 5 and more.")
     p90: Number = Field(description=f"p90; null: of fewer than {ENOUGH_FOR_TAIL}.")
     p99: Number = Field(description=f"p99; null: of fewer than {ENOUGH_FOR_TAIL}.")
     max: Number = Field(description="The largest.")
-    outlier_above: Number = Field(description="Outliers are above it.")
+    outlier_above: Number = Field(
+        description=f"Outliers are above it; {LEAST_OUTLIER} of fewer than {FEWEST_FOR_OUTLIERS} known slowdowns."
+    )
 
 
 class FleetSummary(Result):
@@ -236,6 +247,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         or any(capture["counters_cover_ns"] is not None for capture in report["captures"]),
         "cuda_events_held": _held(report["captures"], "cuda_events"),
         "switch_records_held": _held(report["captures"], "switch_records"),
+        "counter_samples_held": _samples_held(report),
     }
     blank = dict.fromkeys(name for name in DeviceRow.model_fields if name not in every)
     origin = report["clock"]["origin_utc_ns"]
@@ -252,8 +264,7 @@ def device_rows(group: str, report: Mapping[str, Any], host: str | None) -> list
         row.update(
             tenants=_counted(device["tenants"]),
             switches=switches.get("count"),
-            switch_overhead_fraction=switches.get("overhead_fraction"),
-            switch_overhead_high=_overhead_high(device),
+            **_overhead(device),
             sm_active=((device["occupancy"] or {}).get("sm_active") or {}).get("value"),
         )
         if memory.get("total_bytes") and memory.get("peak_bytes") is not None:
@@ -274,18 +285,54 @@ def _held(captures: Iterable[Mapping[str, Any]], kind: str) -> float | None:
     return rounded(sum(one["held"] for one in cut) / sum(one["collected"] for one in cut)) if cut else None
 
 
-def _overhead_high(device: Mapping[str, Any]) -> float | None:
-    """The upper end of what context switches cost, with saving and restoring."""
-    if device["context_switches"] is None:
-        return None
-    state, window = (device["interference"] or {}).get("context_state"), device["window"]
-    cost = switch_overhead(
-        ContextSwitches.model_validate(device["context_switches"]),
-        None if state is None else ContextState.model_validate(state),
-        None if window is None else window["end_ns"] - window["start_ns"],
-        MAX_STATE_NS,
+def _samples_held(report: Mapping[str, Any]) -> float | None:
+    """The same of counter samples, of which an export may hold none at all: then only their counter tells of them."""
+    held = _held(report["captures"], "counter_samples")
+    lacking = any(row["name"] == COUNTER_SAMPLES_CUT and row["count"] for row in report["quality"])
+    return 0.0 if held is None and lacking else held
+
+
+def held_words(row: DeviceRow) -> str:
+    """Say which records nsys collected and the exports lack; empty: none are known to be missing.
+
+    Examples
+    --------
+    >>> held_words(DeviceRow.model_construct(
+    ...     export_cut=True, cuda_events_held=0.18, switch_records_held=None, counter_samples_held=0.0
+    ... ))
+    'the export holds 18 % of CUDA events; no counter samples'
+    """
+    if not row.export_cut:
+        return ""
+    kinds = (
+        ("CUDA events", row.cuda_events_held),
+        ("switch records", row.switch_records_held),
+        ("counter samples", row.counter_samples_held),
     )
-    return None if cost is None else rounded(cost.most)
+    some = [f"{fmt.percent(held, 0)} of {what}" for what, held in kinds if held]
+    none = [f"no {what}" for what, held in kinds if held == 0]
+    if not some and not none:
+        return "the export is a part of its recording (inferred)"
+    return f"the export holds {'; '.join(filter(None, (', '.join(some), ', '.join(none))))}"
+
+
+def _overhead(device: Mapping[str, Any]) -> dict[str, Any]:
+    """What context switches cost as recorded and at most, of the window and of the time in which all co-ran."""
+    if device["context_switches"] is None:
+        return {}
+    state = (device["interference"] or {}).get("context_state")
+    switches = ContextSwitches.model_validate(device["context_switches"])
+    known = None if state is None else ContextState.model_validate(state)
+    window_ns, co_run_ns = (
+        None if span is None else span["end_ns"] - span["start_ns"]
+        for span in (device["window"], device["all_at_work"])
+    )
+    found = {"switch_overhead_fraction": switches.overhead_fraction}
+    if (of_window := switch_overhead(switches, known, window_ns, MAX_STATE_NS)) is not None:
+        found = {"switch_overhead_fraction": of_window.recorded, "switch_overhead_high": of_window.most}
+    if (of_co_run := co_run_overhead(switches, known, co_run_ns, MAX_STATE_NS)) is not None:
+        found |= {"co_run_switch_overhead_fraction": of_co_run.recorded, "co_run_switch_overhead_high": of_co_run.most}
+    return {key: rounded(share) for key, share in found.items()}
 
 
 def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:
@@ -486,7 +533,7 @@ def _distribution(rows: Iterable[DeviceRow]) -> Distribution:
     shared = [row for row in rows if row.tenants > 1]
     known = sorted(row.worst_slowdown for row in shared if row.worst_slowdown is not None)
     above = LEAST_OUTLIER
-    if len(known) >= _ENOUGH:
+    if len(known) >= FEWEST_FOR_OUTLIERS:
         middle = statistics.median(known)
         # 1.4826 median deviations are one standard deviation where values are normal.
         spread = 1.4826 * statistics.median(abs(value - middle) for value in known)
@@ -526,11 +573,15 @@ def reasons(row: DeviceRow, slowdown: Distribution) -> dict[Why, str]:
     # What may be no more than chance or a bound is no outlier.
     low = row.worst_slowdown if row.worst_slowdown_low is None else row.worst_slowdown_low
     if low is not None and slowdown.outlier_above is not None and low > slowdown.outlier_above:
-        middle = "" if slowdown.n < _ENOUGH else f" (fleet median {ratio(slowdown.median)})"
+        middle = "" if slowdown.n < FEWEST_FOR_OUTLIERS else f" (fleet median {ratio(slowdown.median)})"
         kind = "" if row.worst_slowdown_kind is None else f"{row.worst_slowdown_kind} "
         why["slowdown"] = f"{kind}slowdown of {row.worst_slowdown_tenant}: {ratio(row.worst_slowdown)}{middle}"
-    if row.switch_overhead_fraction is not None and row.switch_overhead_fraction > HIGH_OVERHEAD:
-        why["switches"] = f"context switches cost {fmt.percent(row.switch_overhead_fraction)} of the time"
+    # As `check`: of a window in which one tenant was idle for long a small share says nothing.
+    co_run = row.co_run_switch_overhead_fraction
+    cost = row.switch_overhead_fraction if co_run is None else co_run
+    if cost is not None and cost > HIGH_OVERHEAD:
+        of = "window" if co_run is None else "time in which all tenants co-ran"
+        why["switches"] = f"context switches cost {fmt.percent(cost)} of the {of}"
     if row.mode == Mode.UNDETERMINED and row.tenants:
         why["undetermined"] = "sharing mode not known"
     if row.lost_records:

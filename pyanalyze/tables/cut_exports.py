@@ -9,20 +9,29 @@ from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 if TYPE_CHECKING:
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["CUT_RECORDS", "LEAST_COVERED", "cut_captures", "sampled_spans", "sampled_spans_of_cut"]
+__all__ = [
+    "COUNTER_SAMPLES_CUT",
+    "CUT_RECORDS",
+    "LEAST_COVERED",
+    "cut_captures",
+    "sampled_spans",
+    "sampled_spans_of_cut",
+]
 
+#: The counter of samples of hardware counters that nsys collected and the export lacks.
+COUNTER_SAMPLES_CUT: Final = "counter_samples_cut"
 #: Counters of records that nsys collected and the export lacks, and what they count.
 CUT_RECORDS: Final = {
     "export_cut": "CUDA events",
     SWITCH_RECORDS_CUT: "context-switch records",
-    "counter_samples_cut": "counter samples",
+    COUNTER_SAMPLES_CUT: "counter samples",
 }
 
 #: Part of the recording that its records cover at least where no rows were removed. Counter samples nsys takes all the
 #: time: those of whole recordings of the corpus cover 0.94 and more, those of parts in `fixtures/hardware` up to 0.10.
 LEAST_COVERED: Final = 0.5
 #: Counters of exports of which nsys says how much it collected.
-_TOLD: Final = frozenset({"counter_samples_cut", "export_cut"})
+_TOLD: Final = frozenset({COUNTER_SAMPLES_CUT, "export_cut"})
 
 
 def sampled_spans_of_cut(tables: TableSet) -> dict[int, int]:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Final
 from pyanalyze.analysis.sharing.missing import HOW
 from pyanalyze.results.model import Missing
 from pyanalyze.results.report import Clock, RecordsHeld
+from pyanalyze.tables.cut_exports import COUNTER_SAMPLES_CUT
 from pyanalyze.tables.switch_records import SWITCH_RECORDS_CUT
 from pyanalyze.text import format as fmt
 
@@ -80,7 +81,7 @@ def records_held(tables: TableSet) -> dict[int, dict[str, RecordsHeld]]:
             if row["count"] and held:
                 records = RecordsHeld(held=sum(held), collected=sum(held) + row["count"])
                 found.setdefault(row["capture"], {})[field] = records
-    cut = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", "counter_samples_cut")}
+    cut = {row["capture"]: row["count"] for row in tables.rows_where("quality", "name", COUNTER_SAMPLES_CUT)}
     if cut and "gpu_metrics" in tables and not _of_part_of_time(tables):
         # A sample has a row for each counter.
         samples = tables.columns("gpu_metrics", "capture", "device_id", "time_ns").unique()
