@@ -1758,6 +1758,21 @@ def test_shares_of_the_time_in_which_all_co_ran_are_those_of_that_window() -> No
     assert f"GPU time {said} kit (pid 861) 87.6 %" in summary
 
 
+def test_the_legend_counts_long_intervals_without_work_as_yielded() -> None:
+    """By SQL 3 intervals of pid 862 that pid 861 follows are longer than 0.8 time slices, with no kernel at their end.
+
+    189 shorter ones have none either: 192. Idle is 2.5 % of its 511.1 ms in the window, and 8.6 % of the whole export.
+    """
+    path = H100 / "slices-A-B.sqlite"
+    summary = load(path).report().devices[0].residency_summary
+    assert summary is not None
+    assert [tenant.yielded for tenant in summary.tenants][1] == 189 + 3
+    page = " ".join(run("residency", path).stdout.split())
+    assert "of traced kernels none was in flight at the end, or untraced: below 0.8 time slices" in page
+    assert "In neither no other tenant followed; or below 0.8 time slices, with a traced kernel" in page
+    assert "counts and lengths of the whole export, GPU time shares and idle time of the window" in page
+
+
 def resident_within(path: Path, start_ns: int, end_ns: int) -> dict[int, int]:
     """By pid: how long switch records name it, from RESTORE_START (8) to the next SAVE_END (7), within a time."""
     with contextlib.closing(sqlite3.connect(path)) as db:

@@ -77,7 +77,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     ]
     if switches.context_creations:
         left_out = (
-            "to or from a context resident at most twice, beside another of its process: taken for one being created"
+            "to or from a context resident at most twice, beside another of its process: probably it was being created"
         )
         rows.insert(1, ("Switches left out", fmt.count(switches.context_creations), left_out, "inferred"))
     if switches.endings:
@@ -128,7 +128,7 @@ _REASON_WORDS = {
 
 
 def _reasons_note(switches: ContextSwitches) -> str:
-    words = ["with those to or from contexts resident at most twice"] if switches.context_creations else []
+    words = ["of all intervals, also around switches left out"] if switches.context_creations else []
     words += [text for kind, text in _REASON_WORDS.items() if kind in switches.endings]
     if _NO_REASON in switches.endings:
         words.append("not recorded: release drivers write no acknowledgement record, which would say why")
@@ -219,7 +219,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Idle", "of its resident time", True),
     )
     parts = [
-        f"Residency intervals per tenant, of the whole export ({summary.basis}).",
+        f"Residency intervals per tenant ({summary.basis}): {_EXTENT} of the {of_time}.",
         _time_slice(summary),
         _fairness(device, summary) if len(rows) > 1 else "",
     ]
@@ -231,6 +231,8 @@ def _slice_tables(device: Device) -> list[Block]:
     return [*map(Para, paragraphs), Table(columns, rows, caption), *([_ENDS] if ended else [])]
 
 
+#: What counts and what shares of the table of residency intervals are of.
+_EXTENT = "counts and lengths of the whole export, GPU time shares and idle time"
 _ENDS = column_legend(
     (
         "Expired (inferred)",
@@ -238,8 +240,9 @@ _ENDS = column_legend(
     ),
     (
         "Yielded (inferred)",
-        "another tenant followed, after less than 0.8 time slices; of traced kernels none was in flight at the end",
+        "another tenant followed; of traced kernels none was in flight at the end, or untraced: below 0.8 time slices",
     ),
+    ("In neither", "no other tenant followed; or below 0.8 time slices, with a traced kernel in flight at the end"),
     ("Idle", "time in which the tenant was resident and had no kernel in flight"),
 )
 
