@@ -315,6 +315,24 @@ def test_thresholds_without_sense_are_refused(limits: Limits) -> None:
         check(examples.time_sliced(), limits)
 
 
+def test_what_is_recorded_again_for_counters_keeps_switch_records_and_tenants() -> None:
+    """Both tenants of this recording have switch records: without them its other answers would be worse."""
+    path = Path(__file__).parent.parent / "fixtures/hardware/h100/torch-slices-serve-train.sqlite"
+    limits = Limits(min_sm_active=0.4)
+    (outcome,) = check(load(path).report(parts=parts_of(limits)), limits).outcomes
+    assert outcome.status == "inconclusive"
+    assert "--gpuctxsw=true" in outcome.how
+    assert "in one session; record the other tenants at the same time" in outcome.how
+
+
+def test_a_mode_says_where_its_confidence_was_measured() -> None:
+    """No verdict on a real recording was counted: how often it is right is known of simulated ones."""
+    path = Path(__file__).parent.parent / "fixtures/captures/demo-time-slicing.sqlite"
+    checked = run("check", path, "--expect-mode", "time-slicing").stdout
+    assert "the mode is time-slicing (observed, confidence 0.98 in simulations)" in checked
+    assert "time-slicing (observed, confidence 0.98 in simulations)" in run("classify", path).stdout
+
+
 def test_a_failure_outweighs_missing_data() -> None:
     both = Checked((Outcome("a", "x", "inconclusive", ""), Outcome("b", "x", "failed", "")))
     assert both.exit_code == 1

@@ -399,7 +399,10 @@ def _sm_active(device: Device, limits: Limits) -> Iterator[Outcome]:
             f"; untraced processes were resident for {fmt.percent(untraced)} of the window, and their work is not known"
         )
     elif status == "inconclusive" and device.occupancy.calibration is None:
-        how = f"{recording('--gpu-metrics-devices=all', switches=False)}   # counters say what the model cannot"
+        # The same recording again, with counters: without switch records the other answers would be worse.
+        again = recording("--gpu-metrics-devices=all", switches=device.context_switches is not None)
+        others = ", in one session; record the other tenants at the same time, as before"
+        how = f"{again}   # counters say what the model cannot{others if len(device.tenants) > 1 else ''}"
     yield Outcome("min_sm_active", device_title(device), status, detail, found.value, found.low, found.high, least, how)
 
 

@@ -181,7 +181,7 @@ def _table(fleet: Fleet) -> str:
         why.append(held_words(row))
         lines.append(
             f"{visible(row.group, limit=None)}, GPU {row.device_id}: {row.mode} "
-            f"({row.confidence:.2f}, {row.basis}){unless(row.condition, row.mode)}; "
+            f"{fmt.certainty(row.basis, row.confidence)}{unless(row.condition, row.mode)}; "
             f"{'; '.join([fmt.counted(row.tenants, 'tenant'), worst_words(row), *map(visible, filter(None, why))])}"
         )
     if len(shown) > _MOST_LINES:

@@ -296,7 +296,7 @@ def _devices(summary: FleetSummary, pages: dict[str, str]) -> Section:
             Cell(row.job if row.job != row.group else ""),
             Cell(_when(row)),
             Cell(f"{_node(row)}, {_gpu(row)}", note=visible(row.name) or ""),
-            Cell(row.mode, row.basis, note=f"confidence {row.confidence:.2f}"),
+            Cell(row.mode, row.basis, note=fmt.certainty(row.basis, row.confidence).strip("()")),
             Cell(row.configured or fmt.UNKNOWN, tone="bad" if row.agrees is False else "plain"),
             Cell(fmt.count(row.tenants)),
             _slowdown(row),

@@ -368,21 +368,21 @@ def utc(origin_utc_ns: str | None, position_ns: int | None) -> str:
 _WORD = re.compile(r"(?!nsys\b)(?:(?:yes|no)(?=:)|[a-z][a-z-]*(?=[\s,;]|[.!?]?$))")
 
 
-def certainty(basis: str, confidence: float | None, measured_in: str = "") -> str:
-    """Say behind a mode how it is known, and how surely; None: that is not said.
+def certainty(basis: str, confidence: float | None) -> str:
+    """Say behind a mode how it is known, and how often such verdicts were right in simulations; None: not said.
 
-    `measured_in`: where such verdicts were that often right; empty: that is said elsewhere.
+    No simulated recording has samples or settings alone.
 
     Examples
     --------
     >>> certainty("observed", 0.984), certainty("inferred", None)
-    ('(observed, confidence 0.98)', '(inferred)')
-    >>> certainty("observed", 0.984, "simulations")
-    '(observed, confidence 0.98 in simulations)'
+    ('(observed, confidence 0.98 in simulations)', '(inferred)')
+    >>> certainty("sampled", 0.9)
+    '(sampled, confidence 0.90)'
     """
     if confidence is None:
         return f"({basis})"
-    return f"({basis}, confidence {confidence:.2f}{f' in {measured_in}' if measured_in else ''})"
+    return f"({basis}, confidence {confidence:.2f}{' in simulations' if basis in ('observed', 'inferred') else ''})"
 
 
 def capital(text: str) -> str:

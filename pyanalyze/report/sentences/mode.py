@@ -33,9 +33,7 @@ def mode_text(device: Device) -> str:
         return "none, because no activity was recorded on it."
     if sharing.mode == Mode.UNDETERMINED:
         return f"undetermined ({likely_text(sharing)})."
-    # It stands where the mode is named first. No simulated recording has samples or settings alone.
-    measured_in = "simulations" if sharing.basis in ("observed", "inferred") else ""
-    known = fmt.certainty(sharing.basis, sharing.stated_confidence, measured_in)
+    known = fmt.certainty(sharing.basis, sharing.stated_confidence)
     return f"{sharing.mode} {known}{mode_clauses(device)}."
 
 
