@@ -402,6 +402,7 @@ def test_github_gets_one_line_each() -> None:
 
 def test_the_verb_ends_as_the_gate_says(fixtures: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     demo = fixtures / DEMO
+    # Of the 777 ms in which both had work, gaps with saving and restoring take up to 5.3 %; of the window 3.7 %.
     passed = run("check", demo, "--expect-mode", "time-slicing", "--max-switch-overhead", "6%", cwd=tmp_path)
     assert passed.returncode == 0, passed.stderr
     failed = run("check", demo, "--expect-mode", "mps", "--junit", tmp_path / "out.xml", cwd=tmp_path)

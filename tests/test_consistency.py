@@ -90,11 +90,10 @@ def test_every_text_names_the_same_mode(said: Said) -> None:
         # Of a mode that holds if no other process was there, that is all that is said.
         alone = sharing.condition == "unless-untraced-tenant"
         surely = rf"\({sharing.basis}, confidence {sharing.confidence:.2f}"
-        known = rf"\({sharing.basis}\)" if alone else rf"{surely}\)"
-        assert re.search(rf"GPU {device.device_id} .*: {mode}\b.*{known}", said.texts["classify"])
-        # What the number was measured in stands where a page names it first; `classify` explains it below.
+        # What the number was measured in stands wherever it does.
         of = " in simulations" if sharing.basis in ("observed", "inferred") else ""
-        known = known if alone else rf"{surely}{of}\)"
+        known = rf"\({sharing.basis}\)" if alone else rf"{surely}{of}\)"
+        assert re.search(rf"GPU {device.device_id} .*: {mode}\b.*{known}", said.texts["classify"])
         for text in (said.texts["report"], said.texts["markdown"]) if first else ():
             assert re.search(rf"{mode}[^.]* {known}", re.sub(r"\\(.)", r"\1", flat(text)))
         if device is main_device(said.report) and len(said.report.devices) == 1:

@@ -1194,7 +1194,7 @@ def test_a_configuration_does_not_confirm_itself(hardware: Path) -> None:
     assert agreement_text(device) == "mps-partitioned; MPS matches, no record shows the caps"
     said = r"mps-partitioned \(observed, confidence 0\.\d\d{}\), its caps configured"
     assert re.fullmatch(rf"{said.format(' in simulations')}\.", mode_text(device))
-    assert re.search(said.format(""), run("classify", hardware / "mps-50-50-A-B.sqlite").stdout)
+    assert re.search(said.format(" in simulations"), run("classify", hardware / "mps-50-50-A-B.sqlite").stdout)
     (device,) = load(hardware / "mps-A-B.sqlite").report().devices
     assert agreement_text(device) == "mps; matches"
     assert "caps" not in mode_text(device)
