@@ -61,8 +61,8 @@ class Fraction(click.ParamType[float]):
 @click.option(
     "--max-switch-overhead",
     type=Fraction(),
-    help="Cost of context switches, saving and restoring included, over the time in which all tenants co-ran, else over "
-    "the window.",
+    help="Cost of context switches, saving and restoring included, over the time in which all tenants co-ran, else "
+    "over the window.",
 )
 @click.option("--min-jain", type=Fraction(), help="Fairness: Jain's index of 1 / slowdown.")
 @click.option("--min-sm-active", type=Fraction(), help="Mean share of active SMs (modelled).")
