@@ -709,7 +709,7 @@ def test_a_bound_is_not_printed_as_what_was_measured() -> None:
             1.9,
             2.1,
             30,
-        ): "latency 2.00x of kit (pid 7), inferred (95 % CI 1.90-2.10, n = 30); elapsed 1.00x of kit (pid 8)",
+        ): "latency 2.00x of kit (pid 7), inferred (bounds 1.90-2.10, n = 30); elapsed 1.00x of kit (pid 8)",
         (2.0, 2.0, 2.0, 30): "latency 2.00x of kit (pid 7), inferred (n = 30); elapsed 1.00x of kit (pid 8)",
     }
     names = ("worst_slowdown", "worst_slowdown_low", "worst_slowdown_high", "worst_slowdown_n")
@@ -762,16 +762,16 @@ def test_a_fleet_says_how_much_of_a_recording_an_export_holds(tmp_path: Path) ->
     assert cells["export_cut"] == "true"
     page = (out / "index.html").read_text()
     assert "18 % of CUDA events, 18 % of switch records" in page
-    assert f"latency of {row.worst_slowdown_tenant}; 95 % CI " in page
+    assert f"latency of {row.worst_slowdown_tenant}; bounds " in page
     assert "pyanalyze_gpu_export_cut{" in (out / "fleet.prom").read_text()
     # Latency is worst for one, and elapsed for the other: `report` has 1.59x (1.39-1.81) of pid 1251.
     told = worst_words(row)
     assert told.startswith(
-        "latency 1.64x of kit (pid 1250), inferred (95 % CI 1.61-1.66, n = 80); elapsed 1.59x of kit (pid 1251)"
+        "latency 1.64x of kit (pid 1250), inferred (bounds 1.61-1.66, n = 80); elapsed 1.59x of kit (pid 1251)"
     )
-    assert "(95 % CI 1.39-1.81, n = 331)" in told
+    assert "(bounds 1.39-1.81, n = 331)" in told
     assert cells["other_slowdown_tenant"] == "kit (pid 1251)"
-    assert "elapsed 1.59x of kit (pid 1251) (95 % CI 1.39-1.81)" in page
+    assert "elapsed 1.59x of kit (pid 1251) (bounds 1.39-1.81)" in page
     # Both tenants are called kit: the name alone says nothing.
     assert row.worst_slowdown_tenant is not None
     assert row.worst_slowdown_tenant.startswith("kit (pid ")

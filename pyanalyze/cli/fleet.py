@@ -158,7 +158,9 @@ def _slowdown_words(row: DeviceRow, which: Literal["worst", "other"]) -> str:
     }
     value, low, high = one[""], one["_low"], one["_high"]
     bound = "at least " if low == value and high is None else "at most " if high == value and low != value else ""
-    between = "" if bound or low is None or high is None or low == high else f"{fmt.interval(low, high)}, "
+    between = ""
+    if not bound and low is not None and high is not None and low != high:
+        between = f"{fmt.interval(low, high, basis=one['_basis'] or '')}, "
     whose = "" if one["_tenant"] is None else f" of {visible(one['_tenant'], limit=None)}"
     known = "" if one["_basis"] is None else f", {one['_basis']}"
     n = "" if one["_n"] is None else f" ({between}n = {one['_n']})"

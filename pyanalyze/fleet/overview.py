@@ -112,14 +112,16 @@ def _slowdown(row: DeviceRow) -> Cell:
         notes.append(f"of {visible(row.worst_slowdown_tenant, 60)}")
     note = " ".join(notes)
     if row.worst_slowdown_low is not None and row.worst_slowdown_high is not None:
-        span = f"{fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high)}, n = {row.worst_slowdown_n}"
+        between = fmt.interval(row.worst_slowdown_low, row.worst_slowdown_high, basis=row.worst_slowdown_basis or "")
+        span = f"{between}, n = {row.worst_slowdown_n}"
         note = "; ".join(filter(None, (note, span)))
     if row.other_slowdown is not None and row.worst_slowdown_kind is not None:
         other = "latency" if row.worst_slowdown_kind == "elapsed" else "elapsed"
         whose = "" if row.other_slowdown_tenant is None else f" of {visible(row.other_slowdown_tenant, 60)}"
         span = ""
         if row.other_slowdown_low is not None and row.other_slowdown_high is not None:
-            span = f" ({fmt.interval(row.other_slowdown_low, row.other_slowdown_high)})"
+            basis = row.other_slowdown_basis or ""
+            span = f" ({fmt.interval(row.other_slowdown_low, row.other_slowdown_high, basis=basis)})"
         note += f"; {other} {fmt.ratio(row.other_slowdown)}{whose}{span}"
     return Cell(fmt.ratio(row.worst_slowdown), row.worst_slowdown_basis, note=note)
 
