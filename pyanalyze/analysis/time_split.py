@@ -211,6 +211,9 @@ def time_splits(tables: TableSet) -> dict[tuple[int, int], TimeSplit]:
         if split.overlapping:
             only = _only_times(tables, row)
             name = max(only, key=lambda one: only[one], default=top.name)
+            # Where each runs beside others nearly all of the time, none holds the work up by itself.
+            if name is None or only.get(name, 0) < SMALL_SHARE * window_ns:
+                name = top.name
             split = about_kernel(tables, (row["device_id"], row["tenant_id"]), split, str(name), only)
         found[row["device_id"], row["tenant_id"]] = split
     return found

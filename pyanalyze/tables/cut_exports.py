@@ -59,7 +59,9 @@ def sampled_spans_of_cut(tables: TableSet) -> dict[int, int]:
 
 
 def cut_captures(tables: TableSet) -> set[int]:
-    """Captures of which the export is known to lack records: nsys says so, or the counter samples show it.
+    """Captures whose export is known to hold a part of the recording: nsys says so, or the counter samples show it.
+
+    Of one that lacks nothing but counter samples the work and its switches are whole.
 
     Examples
     --------
@@ -67,7 +69,8 @@ def cut_captures(tables: TableSet) -> set[int]:
     >>> cut_captures(pyanalyze.load(capture).tables)
     set()
     """
-    told = {row["capture"] for row in tables.rows("quality") if row["name"] in CUT_RECORDS and row["count"]}
+    of_work = {*CUT_RECORDS} - {COUNTER_SAMPLES_CUT}
+    told = {row["capture"] for row in tables.rows("quality") if row["name"] in of_work and row["count"]}
     return told | sampled_spans(tables).keys()
 
 

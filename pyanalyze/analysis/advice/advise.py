@@ -308,9 +308,9 @@ def _actions(
             yield from configuration.for_tail(compared, verdict.mode, kube=kube)
         yield from configuration.client_priority(compared, verdict.mode)
         # Where no interval ended because its time slice did, shorter ones end no sooner.
-        cut = resident is not None and resident.basis == "observed" and any(one.expired for one in resident.tenants)
-        if latency_ns is None and cut:
-            yield from configuration.shorter_slices(compared, verdict.mode)
+        if latency_ns is None and resident is not None and resident.basis == "observed":
+            expired = [one.tenant_id for one in resident.tenants if one.expired]
+            yield from configuration.shorter_slices(compared, verdict.mode, expired)
         yield from configuration.stricter(compared, verdict.mode, kube=kube)
         yield from configuration.no_instance(compared)
         yield from configuration.left_out(compared, required)

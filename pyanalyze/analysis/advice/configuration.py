@@ -13,7 +13,7 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import ENOUGH_UNITS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from pyanalyze.analysis.advice.options import Option, Options
     from pyanalyze.analysis.sharing import Verdict
@@ -148,10 +148,11 @@ def keep(
         action=f"Keep {kept}{' in this instance' if inside else ''}{' for now' if few else ''}: {why}",
         commands=[],
         # The model needs no solo recording: it gives a slowdown even of a tenant of which none could be measured.
-        expected=f"modelled mean elapsed slowdown {now.antt:.2f}x now{as_what}{other}",
+        expected=f"modelled mean elapsed slowdown {now.antt:.2f}x now{as_what}{other}"
+        + ("; latency is not compared" if tail is None else ""),
         bound=bound,
-        why=f"{first}{_isolation(compared, verdict.mode)}. "
-        f"{'Latency is not compared.' if tail is None else 'This compares elapsed time alone.'}"
+        why=f"{first}{_isolation(compared, verdict.mode)}."
+        f"{'' if tail is None else ' This compares elapsed time alone.'}"
         f"{trust_text(compared)}{beside_text(now.contention)}",
         undo=None,
         wrong_if="the workloads, their load or the number of tenants change",
@@ -232,15 +233,24 @@ def client_priority(compared: Options, mode: Mode) -> Iterator[Advice]:
     )
 
 
-def shorter_slices(compared: Options, mode: Mode) -> Iterator[Advice]:
-    """A trial of shorter time slices, where a tenant mostly waits for its own: its latency is in no forecast."""
+def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> Iterator[Advice]:
+    """A trial of shorter time slices, where a tenant mostly waits for its own: its latency is in no forecast.
+
+    `expired`: tenants with intervals that ended because their time slice did. Who waits for others alone, which end
+    their intervals before that, would wait for as long.
+    """
     now, traits = compared.current, TRAITS[mode]
     # Policies are set for a board: not for an instance of it, and for virtual machines on their host.
     if now is None or not traits.time_sliced or traits.vgpu or traits.mig_instance:
         return
-    waits = now.worst.waits
-    if waits is None or waits.not_resident <= EXPLAINS:
+    waiting = [
+        one
+        for one in now.forecasts
+        if one.waits is not None and one.waits.not_resident > EXPLAINS and {*expired} - {one.tenant_id}
+    ]
+    if not waiting:
         return
+    name = max(waiting, key=lambda one: one.slowdown).name
     yield Advice(
         action="Try shorter time slices only if latency matters more than throughput",
         commands=[
@@ -249,12 +259,11 @@ def shorter_slices(compared: Options, mode: Mode) -> Iterator[Advice]:
         expected=None,
         bound=None,
         why="in the replay of the current configuration most of the added kernel latency of "
-        f"{now.worst.name} is waiting for its time slice. A wait lasts for up to a time slice of each other tenant. "
+        f"{name} is waiting for its time slice. A wait lasts for up to a time slice of each other tenant. "
         "Shorter ones need more context switches. NVIDIA does not publish their lengths",
         undo="nvidia-smi compute-policy --set-timeslice=0",
         exclusive=True,
-        check_after="pyanalyze compare with a capture under that policy: units of work of "
-        f"{now.worst.name} take less time",
+        check_after=f"pyanalyze compare with a capture under that policy: units of work of {name} take less time",
     )
 
 

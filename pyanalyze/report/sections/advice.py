@@ -13,7 +13,7 @@ from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.co_run import co_run_part, most_alone
 from pyanalyze.report.sentences.missing import solo_first, why_missing, why_missing_or_nothing
 from pyanalyze.report.sentences.window import share_of_run
-from pyanalyze.report.sentences.words import LONG
+from pyanalyze.report.sentences.words import HALF, LONG, window_length_ns
 from pyanalyze.results.advice import EXPLAINS, numbers_of, times_slower
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
@@ -209,8 +209,12 @@ _NOTABLE = 0.05
 
 def _co_run_note(device: Device) -> str:
     """That means over the window are also of time in which a tenant had the GPU for itself; empty: of little."""
-    part = co_run_part(device)
-    if part is None or not most_alone(device):
+    part, window_ns = co_run_part(device), window_length_ns(device)
+    if part is None or not window_ns or not most_alone(device):
+        return ""
+    # Long pauses of a program count in no slowdown.
+    pauses = [t.time_split.one_gap for t in device.tenants if t.time_split and t.time_split.without_gap is not None]
+    if any(pause.end_ns - pause.start_ns > HALF * (1 - part) * window_ns for pause in pauses if pause is not None):
         return ""
     return f" All tenants co-ran for {fmt.percent(part, 0)} of the window: then slowdowns are larger than these means."
 

@@ -160,28 +160,35 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
             # Solo work dilutes a slowdown.
             of = f" Work that ran solo counts as well: {chosen} leaves the time in which all {co_ran_word(device)}."
     bounds_only = all(e.low is None or e.high is None or bound_text(e) for e in known)
-    intervals = "" if bounds_only else " with 95 % confidence intervals"
+    estimated = _is_estimated(device)
+    intervals = "" if bounds_only else " with bounds" if estimated else " with 95 % confidence intervals"
+    if estimated:
+        # Bounds that leave this out were read as all that is not known.
+        of += " The replay's host is as fast as recorded: on two GPUs PyTorch programs were slowed by 5 to 22 % more."
     return Table(columns, rows, f"Slowdown (shared over solo){intervals}, {against}.{of}")
 
 
-def _columns_text(device: Device) -> list[str]:
-    """What the columns of slowdowns and of causes count, a paragraph each: below the tables, folded away."""
-    estimated = any(
+def _is_estimated(device: Device) -> bool:
+    """Whether a slowdown, with its bounds, is against a replay of the recording."""
+    return any(
         e is not None and e.basis == "inferred" and e.high is not None and t.baseline is None and t.group_of is None
         for t in device.tenants
         for e in (t.slowdown.elapsed, t.slowdown.latency)
     )
+
+
+def _columns_text(device: Device) -> list[str]:
+    """What the columns of slowdowns and of causes count, a paragraph each: below the tables, folded away."""
     found = []
     if any(t.slowdown.elapsed for t in device.tenants):
         found.append(
             "Elapsed leaves out pauses of the program longer than both 20 ms and three times its usual pause; so do "
             "kernels/s."
         )
-    if estimated:
+    if _is_estimated(device):
         found.append(
             "An estimate is too high where requests had piled up: solo, the program would have paused between them. "
-            "It is too low where the program's host (CPU) code is faster solo: on two GPUs, PyTorch programs were "
-            "slowed by 5 to 22 % more. The interval is that of the model for this recording, not of other runs."
+            "Its bounds are those of the model for this recording, not of other runs."
         )
     if any(t.slowdown.latency and t.group_of is None for t in device.tenants):
         found.append("Latency begins at the launch: --work FILE measures requests from their own start.")

@@ -108,7 +108,8 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
         if (busy := while_in_flight(occupancy)) is not None:
             active, warps = busy
-            covered = f"mean over the {fmt.percent(occupancy.in_flight)} of the window with work in flight"
+            out = ", switched out or not" if TRAITS[device.sharing.mode].time_sliced else ""
+            covered = f"mean over the {fmt.percent(occupancy.in_flight)} of the window with work in flight{out}"
             facts += [
                 Fact("SMs active while in flight", bounded_text(active), covered, occupancy.basis),
                 Fact("Warp slots while in flight", bounded_text(warps), covered, occupancy.basis),

@@ -215,7 +215,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Intervals", f"complete{whole_intervals(device)}", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
-        Column("Expired / yielded", "used up / ended before", True),
+        Column("Expired / yielded", "ended with work / without", True),
         Column("Idle", "of its resident time", True),
     )
     parts = [

@@ -191,7 +191,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         *(Column(capital(part_words(one, copies, graphs=graphs)), PART_GLOSSES.get(one, ""), True) for one in Limit),
         Column("Call with most time", "with nothing in flight; share of the tenant's time"),
         *((Column("Host activity", "parts of host, of its launching thread"),) if known else ()),
-        Column("Top kernel", "share of kernel time; without others: of the tenant's time"),
+        Column("Top kernel", "share of kernel time; without others: no other kernel of the tenant, while resident"),
     )
     caption = "Parts of each tenant's own time (observed). Kernels to host add up to 100 %."
     if any(split.queued_in_time for _, split in splits):

@@ -23,7 +23,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import Answer, Mode
+from pyanalyze.vocabulary import TRAITS, Answer, Mode
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.impact import Victim
@@ -48,7 +48,8 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
             known += ", 95 % interval"
         parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
         if (busy := while_in_flight(device.occupancy)) is not None:
-            parts.append(f"While work is in flight: {bounded_text(busy[0])}.")
+            out = ", switched out or not" if TRAITS[device.sharing.mode].time_sliced else ""
+            parts.append(f"While work is in flight{out}: {bounded_text(busy[0])}.")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:
