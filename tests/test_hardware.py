@@ -2389,7 +2389,7 @@ def test_sms_are_told_of_the_time_with_kernels_in_flight() -> None:
     assert 0.9 < active.value < 1
     page = " ".join(run("occupancy", path).stdout.split())
     assert f"SMs active while in flight {100 * active.value:.0f} % (" in page
-    assert f"(mean over the {100 * part:.1f} % of the window with work in flight)" in page
+    assert f"(mean over the {100 * part:.1f} % of the window with work in flight, switched out or not)" in page
 
 
 def test_sms_of_a_group_of_mps_clients_are_counted_once() -> None:

@@ -113,7 +113,7 @@ class Checked:
     Examples
     --------
     >>> import pyanalyze
-    >>> checked = pyanalyze.load(capture).check(max_switch_overhead=0.05)
+    >>> checked = pyanalyze.load(capture).check(max_switch_overhead=0.06)
     >>> checked.status, checked.exit_code
     ('passed', 0)
     """

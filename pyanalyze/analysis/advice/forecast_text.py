@@ -135,7 +135,7 @@ def beside_text(contention: Contention | None) -> str:
     --------
     >>> from pyanalyze.analysis.advice.options import Contention
     >>> beside_text(Contention(-0.3, 0.03, 0.12))
-    " How kernels slow each other is assumed: 3 % more time than their share of the SMs gives (30 % less to 12 % more)."
+    ' How kernels slow each other is assumed: 3 % more time than their share of the SMs gives (30 % less to 12 % more).'
     >>> beside_text(Contention(0.0, 0.0, 0.08, basis="inferred"))
     " Kernels beside another tenant's took no more time (inferred; bounds 0 % to 8 % more)."
     """
