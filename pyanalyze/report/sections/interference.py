@@ -162,6 +162,8 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
     bounds_only = all(e.low is None or e.high is None or bound_text(e) for e in known)
     estimated = _is_estimated(device)
     intervals = "" if bounds_only else " with bounds" if estimated else " with 95 % confidence intervals"
+    if estimated and measured:
+        intervals = " with 95 % confidence intervals, or with bounds where it is inferred"
     if estimated:
         # Bounds that leave this out were read as all that is not known.
         of += " The replay's host is as fast as recorded: on two GPUs PyTorch programs were slowed by 5 to 22 % more."
@@ -570,7 +572,7 @@ def _switch_basis(device: Device) -> str:
     return (
         f"{known}, which no record of this driver has: about {fmt.duration(state.save_ns + state.restore_ns)} "
         f"(between {fmt.duration(state.low_ns)} and {fmt.duration(state.high_ns)}), inferred "
-        f"{INFERRED_STATE[state.found_from]}. What of that is too much is waiting for a time slice, and the reverse."
+        f"{INFERRED_STATE[state.found_from]}. An error there moves time between context switches and waiting."
     )
 
 
