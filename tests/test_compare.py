@@ -791,7 +791,7 @@ def test_requests_of_a_time_in_which_the_other_tenant_paused_are_no_gain_of_the_
     assert request.co_ran.p50_change is not None and not request.co_ran.p50_change.significant
     said = " ".join(comparison.summary.split())
     assert 'p50 of "request" that co-ran with another tenant 1.807 ms → 1.976 ms, +9.4 %, not significant' in said
-    assert "616 us → 1.976 ms; in A 28 of 54 co-ran with another tenant, in B 37 of 37" in said
+    assert "616 us → 1.976 ms; in A 28 of 54 fall into times in which others had work, in B 37 of 37" in said
     assert "+220" not in said
     text = " ".join(render_comparison(comparison, "txt").split())
     assert re.search(r"request 28 → 37 1\.807 ms → 1\.976 ms", text)

@@ -2771,7 +2771,7 @@ def test_a_kernel_holds_up_no_other_while_it_is_switched_out() -> None:
 
 def test_shorter_time_slices_are_tried_where_latency_is_waiting_for_them() -> None:
     (device,) = load(H100 / "torch-slices-serve-train.sqlite").report().devices
-    trials = [one for one in device.advice if one.action.startswith("Try shorter time slices")]
+    trials = [one for one in device.advice if one.action == "For latency, try shorter time slices"]
     assert [one.commands[0].split("   #")[0] for one in trials] == ["nvidia-smi compute-policy --set-timeslice=1"]
     # Side by side nobody waits for a time slice.
     (device,) = load(H100 / "mps-A-B.sqlite").report().devices

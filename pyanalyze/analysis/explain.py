@@ -582,7 +582,9 @@ def _prepared(
         recorded=frozenset(tables.residency["device_id"].unique()),
         one_traced=frozenset(traced["device_id"]),
         short_names=_short_names(tables, segments),
-        lost=_lost_overlap(units.filter(pl.col("tenant_id").is_in(_in_several_streams(tables))), segments),
+        lost=_lost_overlap(
+            units.join(_in_several_streams(tables), on=["device_id", "tenant_id"], how="semi"), segments
+        ),
         firsts=_firsts(tables, units, _SAME_WORK),
         thread_firsts=_firsts(tables, units, [*_SAME_WORK, "tid"]) - _firsts(tables, units, _SAME_WORK),
     )
@@ -598,20 +600,20 @@ def _firsts(tables: TableSet, units: pl.DataFrame, key: Sequence[str]) -> frozen
     return frozenset(firsts["unit"])
 
 
-def _in_several_streams(tables: TableSet) -> list[int]:
+def _in_several_streams(tables: TableSet) -> pl.DataFrame:
     """Tenants with operations in more than one stream of a device: those of one stream never overlap."""
     import polars as pl
 
     process = ("capture", "pid", "device_id")
     used = [
-        tables.columns(name, *process, "stream_id").unique()
+        tables.columns(name, *process, "context_id", "stream_id").unique()
         for name in ("kernels", "graph_launches", "memops")
         if name in tables
     ]
     if not used:
-        return []
+        return tables.tenants.head(0)
     several = pl.concat(used).unique().group_by(process).len().filter(pl.col("len") > 1)
-    return tables.tenants.join(several, on=process, how="semi")["tenant_id"].to_list()
+    return tables.tenants.join(several, on=process, how="semi")
 
 
 def _lost_overlap(units: pl.DataFrame, segments: pl.DataFrame) -> dict[int, _LostOverlap]:

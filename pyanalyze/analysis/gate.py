@@ -341,7 +341,7 @@ def _overhead(device: Device, limits: Limits) -> Iterator[Outcome]:
         detail += f"; at most {high} with saving and restoring, {assumed if cost.likely is None else 'inferred'}"
         how = _how_to_trace(device) if cost.likely is None and status != "passed" else ""
         limit = max(limit, beside, key=len)
-    if of_co_run is not None and of_window is not None and fmt.percent(of_window.recorded) != found:
+    if of_co_run is not None and of_window is not None and of_window != of_co_run:
         low, high = fmt.percent(of_window.recorded), fmt.percent(of_window.most)
         detail += f"; of the whole window {low}{f' to {high}' if high != low else ''}"
     detail += f"; limit {limit}"

@@ -13,7 +13,7 @@ from pyanalyze.results.interference import ContextState
 from pyanalyze.results.model import Fraction, Number, Result, Text, rounded
 from pyanalyze.results.report import Tool
 from pyanalyze.results.residency import ContextSwitches
-from pyanalyze.results.switch_cost import co_run_overhead, switch_overhead
+from pyanalyze.results.switch_cost import SwitchOverhead, co_run_overhead, switch_overhead
 from pyanalyze.tables.cut_exports import COUNTER_SAMPLES_CUT, CUT_RECORDS
 from pyanalyze.text import format as fmt
 from pyanalyze.text.format import ratio
@@ -329,10 +329,18 @@ def _overhead(device: Mapping[str, Any]) -> dict[str, Any]:
     )
     found = {"switch_overhead_fraction": switches.overhead_fraction}
     if (of_window := switch_overhead(switches, known, window_ns, MAX_STATE_NS)) is not None:
-        found = {"switch_overhead_fraction": of_window.recorded, "switch_overhead_high": of_window.most}
+        found = {"switch_overhead_fraction": of_window.recorded, "switch_overhead_high": _inferred_most(of_window)}
     if (of_co_run := co_run_overhead(switches, known, co_run_ns, MAX_STATE_NS)) is not None:
-        found |= {"co_run_switch_overhead_fraction": of_co_run.recorded, "co_run_switch_overhead_high": of_co_run.most}
+        found |= {
+            "co_run_switch_overhead_fraction": of_co_run.recorded,
+            "co_run_switch_overhead_high": _inferred_most(of_co_run),
+        }
     return {key: rounded(share) for key, share in found.items()}
+
+
+def _inferred_most(cost: SwitchOverhead) -> float | None:
+    """The upper end, where kernels show how long saving and restoring take; else nothing of this device says it."""
+    return None if cost.likely is None else cost.most
 
 
 def _counted(tenants: Sequence[Mapping[str, Any]]) -> int:

@@ -153,7 +153,10 @@ def _between(
         return SwitchOverhead(recorded, recorded, recorded)
     if not whole_ns:
         return None
+
+    def with_state(state_ns: int) -> float:
+        return min(recorded + count * state_ns / whole_ns, max(recorded, 1.0))
+
     if state is None or switches.gap is None:
-        return SwitchOverhead(recorded, None, recorded + count * longest_state_ns / whole_ns)
-    likely_ns, most_ns = state.save_ns + state.restore_ns, state.high_ns
-    return SwitchOverhead(recorded, recorded + count * likely_ns / whole_ns, recorded + count * most_ns / whole_ns)
+        return SwitchOverhead(recorded, None, with_state(longest_state_ns))
+    return SwitchOverhead(recorded, with_state(state.save_ns + state.restore_ns), with_state(state.high_ns))

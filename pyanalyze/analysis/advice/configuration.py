@@ -252,15 +252,14 @@ def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> I
         return
     name = max(waiting, key=lambda one: one.slowdown).name
     yield Advice(
-        action="Try shorter time slices only if latency matters more than throughput",
+        action="For latency, try shorter time slices",
         commands=[
             "nvidia-smi compute-policy --set-timeslice=1   # short; as root, all GPUs, until the driver is reloaded"
         ],
         expected=None,
         bound=None,
-        why="in the replay of the current configuration most of the added kernel latency of "
-        f"{name} is waiting for its time slice. A wait lasts for up to a time slice of each other tenant. "
-        "Shorter ones need more context switches. NVIDIA does not publish their lengths",
+        why=f"in the replay of the current configuration {name} mostly waits for its time slice. A wait lasts for up to a "
+        "time slice of each other tenant. Shorter ones need more context switches. NVIDIA does not publish their lengths",
         undo="nvidia-smi compute-policy --set-timeslice=0",
         exclusive=True,
         check_after=f"pyanalyze compare with a capture under that policy: units of work of {name} take less time",

@@ -14,7 +14,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyanalyze.analysis.comparison.unit_times import long_unit, unit_changes
+from pyanalyze.analysis.comparison.unit_times import T95, long_unit, unit_changes
 from pyanalyze.errors import UsageError
 from pyanalyze.nsys_tool import recording
 from pyanalyze.results.comparison import (
@@ -52,8 +52,7 @@ _EQUAL_BYTES = 0.05
 _LISTED = 20
 #: Units of work that the summary names.
 _UNITS_SAID = 2
-#: Two-sided 95 % quantiles of Student's t, by degrees of freedom; beyond the last the normal one.
-_T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12)
+#: Beyond the table of quantiles: batches of work are not independent of each other.
 _T95_MORE = 2.11
 
 
@@ -384,7 +383,7 @@ def _kernel(a: Configuration | None, b: Configuration | None, units: float, floo
             # Of a ratio of means: their relative errors, each from the spread of its launches.
             error_a = a.attributed_sd_ns / math.sqrt(a.launches) / mean_a
             error_b = b.attributed_sd_ns / math.sqrt(b.launches) / mean_a
-            t = _T95[min(a.launches, b.launches) - 2] if min(a.launches, b.launches) - 2 < len(_T95) else 1.96
+            t = T95[min(a.launches, b.launches) - 2] if min(a.launches, b.launches) - 2 < len(T95) else 1.96
             half = max(t * math.hypot(error_a * (1 + value), error_b), floor)
             change = Change(
                 value=value,
@@ -511,7 +510,7 @@ def _half_width(values: Sequence[float]) -> float:
         return math.inf
     mean = sum(values) / n
     variance = sum((value - mean) ** 2 for value in values) / (n - 1)
-    t = _T95[n - 2] if n - 2 < len(_T95) else _T95_MORE
+    t = T95[n - 2] if n - 2 < len(T95) else _T95_MORE
     return t * math.sqrt(variance * n)
 
 
@@ -801,15 +800,16 @@ def unit_words(unit: UnitChange) -> str:
 
 
 def co_ran_words(unit: UnitChange) -> str:
-    """How many units co-ran with another tenant in each run; both counts are known.
+    """How many units of each run are of times in which other tenants had work; both counts are known.
 
     Examples
     --------
     >>> co_ran_words(UnitChange.model_construct(count_a=54, count_b=37, co_ran_count_a=27, co_ran_count_b=37))
-    'in A 27 of 54 co-ran with another tenant, in B 37 of 37'
+    'in A 27 of 54 fall into times in which others had work, in B 37 of 37'
     """
     a, b = (fmt.count(count) for count in (unit.co_ran_count_a, unit.co_ran_count_b))
-    return f"in A {a} of {fmt.count(unit.count_a)} co-ran with another tenant, in B {b} of {fmt.count(unit.count_b)}"
+    of_a, of_b = fmt.count(unit.count_a), fmt.count(unit.count_b)
+    return f"in A {a} of {of_a} fall into times in which others had work, in B {b} of {of_b}"
 
 
 def _compared_words(unit: UnitsCompared, which: str = "") -> str:

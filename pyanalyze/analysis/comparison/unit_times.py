@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.work import UnitSource, Work
 
-__all__ = ["long_unit", "unit_changes", "with_unit_times"]
+__all__ = ["T95", "long_unit", "unit_changes", "with_unit_times"]
 
 #: Names of units that are kept of a tenant, those that took most time.
 _NAMES = 10
@@ -28,6 +28,8 @@ _NAMES = 10
 _ERROR = 0.025
 #: Up to so many values the ranks of an interval are counted out; beyond, the normal distribution gives them.
 _COUNTED = 200
+#: Two-sided 95 % quantiles of Student's t, by degrees of freedom.
+T95 = (12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228, 2.201, 2.179, 2.16, 2.145, 2.131, 2.12)
 
 
 def with_unit_times(works: Mapping[tuple[int, int], Work], units: pl.DataFrame) -> dict[tuple[int, int], Work]:
@@ -170,6 +172,18 @@ def _compared(a: UnitLengths, b: UnitLengths, floor: float) -> UnitsCompared:
     )
 
 
+def _t95(n: int) -> float:
+    """Give the two-sided 95 % quantile of Student's t for the mean of n values.
+
+    Examples
+    --------
+    >>> _t95(2), _t95(6), round(_t95(61), 2), round(_t95(10_000), 2)
+    (12.71, 2.571, 2.0, 1.96)
+    """
+    # Beyond the table within 0.01 of the quantile.
+    return T95[n - 2] if n - 2 < len(T95) else 1.96 + 2.4 / (n - 1)
+
+
 def _of_p50(a: UnitLengths, b: UnitLengths, floor: float) -> Change | None:
     """The change of the median, from the bounds of both on a logarithmic scale (Zou and Donner, 2008)."""
     if not all((a.p50_ns, b.p50_ns, a.p50_low_ns, b.p50_low_ns, a.p50_high_ns, b.p50_high_ns)):
@@ -187,7 +201,11 @@ def _of_mean(a: UnitLengths, b: UnitLengths, floor: float) -> Change | None:
     if not a.mean_ns:
         return None
     ratio = b.mean_ns / a.mean_ns
-    half = 1.96 * math.hypot(a.sd_ns / math.sqrt(a.count) * ratio, b.sd_ns / math.sqrt(b.count)) / a.mean_ns
+    half = (
+        _t95(min(a.count, b.count))
+        * math.hypot(a.sd_ns / math.sqrt(a.count) * ratio, b.sd_ns / math.sqrt(b.count))
+        / a.mean_ns
+    )
     return _change(ratio - 1, ratio - 1 - half, ratio - 1 + half, floor, a.count + b.count)
 
 

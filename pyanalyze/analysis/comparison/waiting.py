@@ -67,7 +67,7 @@ def _waited(tables: TableSet, given: Mapping[str, AnyTable], key: tuple[int, int
     # Groups of work inside a process, and launches without a call: nothing is known of most of it.
     if work.height != whole.launches or int((~work["known"]).sum()) > _WITHOUT_CALL * work.height:
         return batches
-    copies = launched(tables, own, ("memops",))
+    copies = launched(tables, own, ("memops",)) if "memops" in tables else work.head(0)
     asked = pl.concat([rows.select("start_ns", "free_ns") for rows in (work, copies)])
     waits = asked.filter(pl.col("free_ns") < pl.col("start_ns")).select(start_ns="free_ns", end_ns="start_ns")
     # Behind a copy of its own a kernel waits whoever is resident.

@@ -250,9 +250,11 @@ fn one_of_two_ns(all: impl Iterator<Item = i64>, length_ns: i64) -> Option<i64> 
     if policy(length_ns).is_some() || policy(half_ns).is_none() {
         return None;
     }
-    let mut halves: Vec<i64> = all.filter(|ns| are_alike(*ns, half_ns)).collect();
+    let all: Vec<i64> = all.filter(|ns| *ns > IDLE_RESIDENCY_NS).collect();
+    let mut halves: Vec<i64> = all.iter().copied().filter(|ns| are_alike(*ns, half_ns)).collect();
     halves.sort_unstable();
-    median_ns(&halves).filter(|_| halves.len() >= CLUSTER_SLICES)
+    let enough = halves.len() >= CLUSTER_SLICES && halves.len() as f64 >= CLUSTER_SHARE * all.len() as f64;
+    median_ns(&halves).filter(|_| enough)
 }
 
 /// Whether two lengths are of one kind.

@@ -352,7 +352,7 @@ impl<'a> Decider<'a> {
         let Some((block, _)) = self.launches.blocks(one, &limits) else { return false };
         let Some(sms) = limits.sm_count else { return false };
         let mut gave_room = false;
-        let mut beside: Vec<(&Operation, BlockFootprint, u64)> = Vec::new();
+        let mut beside: Vec<(&Operation, BlockFootprint, u64, bool)> = Vec::new();
         for other in self.executing(one.stream, one.start_ns.saturating_sub(FOLLOWS_NS).max(ready_ns)) {
             let theirs = self.process.stream(other.stream);
             let one_set = mine.context == theirs.context && mine.green_context == theirs.green_context;
@@ -362,24 +362,25 @@ impl<'a> Decider<'a> {
             }
             let blocks = self.launches.blocks(other, &limits).zip(self.launches.waves(other, &limits));
             let Some(((footprint, count), waves)) = blocks else { continue };
-            beside.push((other, footprint, count));
             let length_ns = (other.end_ns - other.start_ns) as f64;
             let ends_ns = length_ns * (1.0 - UNEVEN / waves.ceil().max(1.0));
-            gave_room |= (one.start_ns - other.start_ns) as f64 >= ends_ns;
+            let ends = (one.start_ns - other.start_ns) as f64 >= ends_ns;
+            beside.push((other, footprint, count, ends || waves <= 1.0));
+            gave_room |= ends;
         }
         if !gave_room {
             return false;
         }
         beside.sort_by_key(|(other, ..)| other.start_ns);
         let mut array = SmArray::new(limits.resources(), sms as usize);
-        for (_, footprint, count) in &beside {
-            let room = array.room(footprint, None);
-            // Its other blocks wait for room, and go first.
-            if room < *count {
+        for (_, footprint, count, few_wait) in &beside {
+            let placed = array.room(footprint, None).min(*count);
+            // Its other blocks wait for room, and go first. Of one with waves left `one` would not have started beside it.
+            if placed < *count && *few_wait {
                 return true;
             }
             let mut on = array.nowhere();
-            array.place(footprint, *count, &mut on);
+            array.place(footprint, placed, &mut on);
         }
         array.room(&block, None) == 0
     }

@@ -417,7 +417,9 @@ pub(super) fn diagnostics(reader: &mut Reader<'_>) -> Result<Said> {
                 let records = message.strip_prefix(UNPARSED).and_then(|rest| rest.split_once(' '));
                 unparsed = unparsed.saturating_add(records.and_then(|(n, _)| n.parse().ok()).unwrap_or(0));
             } else {
-                let known = WARNINGS.iter().position(|(part, _)| message.contains(part));
+                let said = WARNINGS.iter().find(|(part, _)| message.contains(part)).map(|(_, said)| said);
+                // Messages that say the same are one, at the place of the first.
+                let known = WARNINGS.iter().position(|(_, other)| Some(other) == said);
                 *warnings.entry(known.unwrap_or(WARNINGS.len())).or_default() += 1;
             }
         }
