@@ -258,8 +258,9 @@ def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> I
         ],
         expected=None,
         bound=None,
-        why=f"in the replay of the current configuration {name} mostly waits for its time slice. A wait lasts for up to a "
-        "time slice of each other tenant. Shorter ones need more context switches. NVIDIA does not publish their lengths",
+        why=f"in the replay of the current configuration {name} mostly waits for its time slice. A wait lasts for up "
+        "to a time slice of each other tenant. Shorter ones need more context switches. NVIDIA does not publish their "
+        "lengths",
         undo="nvidia-smi compute-policy --set-timeslice=0",
         exclusive=True,
         check_after=f"pyanalyze compare with a capture under that policy: units of work of {name} take less time",
