@@ -195,7 +195,7 @@ impl<'a> Launches<'a> {
         let launch = launches.read(one.row);
         let per_sm = launch.fit(Some(limits)).ok()?.blocks;
         let block = BlockFootprint::new(launch.footprint(limits)?, limits.resources(), per_sm, None);
-        Some((block, u64::try_from(launch.grid_blocks?).ok()?))
+        Some((block, launch.grid_blocks?))
     }
 
     fn is_cooperative(&self, one: &Operation) -> bool {
