@@ -120,7 +120,7 @@ SURE = 0.6
 KNEE = 0.05
 #: What samples say of SMs: of those that hold blocks.
 ACTIVE_SMS = "throughput of active SMs"
-#: Part of the SMs' throughput that kernels take of which nothing is known, in the middle.
+#: Part of an SM's throughput that kernels take of which nothing is known while it holds all of their blocks that fit.
 UNKNOWN_ON_SMS = 0.5
 #: From this part of its time in pauses on, a host may wait for what comes from outside.
 NOTABLE_PAUSES = 0.05
@@ -202,7 +202,9 @@ class _Variant:
     larger
         This tenant keeps twice as much of L2 as each other one, together as much as without that; None: all equal.
     unknown_on_sms
-        Part of the SMs' throughput that tenants take of whom it is not known.
+        Part of the throughput of SMs with their blocks that tenants take of whom it is not known.
+    assumed_on_sms
+        The same of SMs that hold as many of their blocks as fit: with fewer they take less.
     parted
         Caps that add up to more than all SMs are cut to all of them.
     """
@@ -216,6 +218,7 @@ class _Variant:
     linger_ns: int | None = None
     crowding: float = 0.0
     unknown_on_sms: float = 0.0
+    assumed_on_sms: float = 0.0
     anchored: bool = False
     parted: bool = False
 
@@ -999,8 +1002,8 @@ def _variants(
     if candidate.kind in {"together", "overlap"}:
         even = max(even, EVEN)
         found = [
-            _Variant(middle, even, 1, cache=usual, unknown_on_sms=on_sms, crowding=0.5),
-            _Variant(middle, max(uneven, EVEN), 2, cache=usual, unknown_on_sms=on_sms, crowding=1.0),
+            _Variant(middle, even, 1, cache=usual, assumed_on_sms=on_sms, crowding=0.5),
+            _Variant(middle, max(uneven, EVEN), 2, cache=usual, assumed_on_sms=on_sms, crowding=1.0),
         ]
         if candidate.is_measured:
             # What kernels cost each other as they were recorded needs no other assumptions.
@@ -1045,7 +1048,12 @@ def _assumed(config: SharingConfig, v: _Variant, known: Mapping[int, float]) -> 
         return v.cache.kept * tenants * (2 if tenant == v.larger else 1) / (tenants + 1)
 
     assignments = tuple(
-        replace(one, cache=kept(one.tenant_id), sm_throughput=known.get(one.tenant_id, v.unknown_on_sms))
+        replace(
+            one,
+            cache=kept(one.tenant_id),
+            sm_throughput=known.get(one.tenant_id, v.unknown_on_sms),
+            assumed_sm_throughput=v.assumed_on_sms,
+        )
         for one in config.assignments
     )
     if v.parted:

@@ -63,6 +63,9 @@ class Assignment:
     sm_throughput
         Part of the throughput (issue slots, or the pipe that is used most) of the SMs that hold its blocks while it
         runs solo; 0: not known.
+    assumed_sm_throughput
+        What is assumed instead where that is not known: part of the throughput of an SM that its kernels take while the
+        SM holds as many of their blocks as fit; with fewer of them they take less.
     """
 
     tenant_id: int
@@ -74,6 +77,7 @@ class Assignment:
     bandwidth: float = 0.0
     cache: float = 0.0
     sm_throughput: float = 0.0
+    assumed_sm_throughput: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -109,6 +109,7 @@ pub(crate) struct Assignment {
     start_ns: i64,
     bandwidth: f64,
     sm_throughput: f64,
+    assumed_sm_throughput: f64,
     cache: f64,
 }
 
@@ -160,6 +161,7 @@ impl From<SharingConfig> for sharing_config::SharingConfig {
             start_ns: assignment.start_ns,
             bandwidth: assignment.bandwidth,
             sm_throughput: assignment.sm_throughput,
+            assumed_sm_throughput: assignment.assumed_sm_throughput,
             cache: assignment.cache,
         };
         Self {

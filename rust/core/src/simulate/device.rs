@@ -21,7 +21,7 @@ use crate::base::watch::Watch;
 use crate::occupancy::theoretical::{Limits, Resources};
 use crate::simulate::event_queue::Agenda;
 use crate::simulate::host_program::{Host, Pauses, Place, Program, Step};
-use crate::simulate::sharing_config::{ClientOrder, Demand, SharingConfig};
+use crate::simulate::sharing_config::{Assignment, ClientOrder, Demand, SharingConfig};
 
 /// What a tenant took.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -219,13 +219,47 @@ impl Line {
     }
 }
 
+/// What kernels that were not counted take of the throughput of an SM that holds their blocks.
+#[derive(Debug, Clone, Copy)]
+enum Throughput {
+    /// This part, as it was measured of the tenant.
+    Measured(f64),
+    /// This part of an SM that holds as many of them as fit.
+    Assumed(f64),
+}
+
+impl Throughput {
+    fn of(assignment: &Assignment) -> Self {
+        if assignment.sm_throughput > 0.0 {
+            Self::Measured(assignment.sm_throughput)
+        } else {
+            Self::Assumed(assignment.assumed_sm_throughput)
+        }
+    }
+
+    fn most(self) -> f64 {
+        match self {
+            Self::Measured(part) | Self::Assumed(part) => part,
+        }
+    }
+
+    /// Of an SM with so much of the blocks that fit. Few warps cannot keep an SM busy, and the last of many add little:
+    /// half of the blocks that fit take two thirds of what all of them take.
+    fn of_an_sm(self, filled: f64) -> f64 {
+        match self {
+            Self::Measured(part) => part,
+            Self::Assumed(part) => part * 2.0 * filled.min(1.0) / (1.0 + filled.min(1.0)),
+        }
+    }
+}
+
 struct Tenant<'a> {
     /// Index of the program.
     index: usize,
     copy: u32,
     start_ns: i64,
     bandwidth: f64,
-    sm_throughput: f64,
+    sm_throughput: Throughput,
     cache: f64,
     /// SMs that it may use.
     sms: u32,
@@ -631,7 +665,7 @@ fn classes(
     sms: u32,
     whole: u32,
     lengths: Option<Lengths>,
-    sm_throughput: f64,
+    sm_throughput: Throughput,
     crowding: f64,
 ) -> Vec<Class> {
     let mut makespans: HashMap<(u64, u64), f64> = HashMap::new();
@@ -639,10 +673,13 @@ fn classes(
     let alone = |ask: &Resources| u64::from(whole).saturating_mul(fits(ask, &per_sm));
     let visible = f64::from(program.visible_sms.max(1));
     // Solo no SM is asked for more than it has: what that costs is in the recorded time.
-    let of_an_sm = |most: f64, mean: f64, counted: Option<f64>| {
+    let of_an_sm = |most: f64, mean: f64, counted: Option<f64>, room_for: u64| {
         let on_device = counted.map(|part| part * visible / mean);
         // Samples of SMs that hold blocks are no mean over those that hold none any more.
-        let each = on_device.unwrap_or_else(|| sm_throughput * visible.min(most) / most);
+        let each = on_device.unwrap_or_else(|| {
+            let on_each = (most / visible).max(1.0);
+            sm_throughput.of_an_sm(on_each / room_for.max(1) as f64) / on_each
+        });
         each.min(1.0 / (most / visible).ceil().max(1.0))
     };
     let mut of = |place: &Place, demand: Demand| match *place {
@@ -694,7 +731,7 @@ fn classes(
             };
             let recorded_most = count.min(then).max(1) as f64;
             let recorded_mean = count.max(1) as f64 / block_times;
-            let each = of_an_sm(recorded_most, recorded_mean, demand.sm_throughput);
+            let each = of_an_sm(recorded_most, recorded_mean, demand.sm_throughput, per_sm);
             let slowed = (each * on_busiest(count.min(at_once), sms, crowding)).max(1.0);
             let of_an_sm = each / slowed;
             Class {
@@ -796,7 +833,7 @@ impl<'a> Sim<'a> {
                 group.disjoint = *asked <= whole;
                 group.one_line &= sms == whole;
                 group.demands |= assignment.bandwidth > 0.0
-                    || assignment.sm_throughput > 0.0
+                    || Throughput::of(assignment).most() > 0.0
                     || program.demands.iter().any(|demand| *demand != Demand::default());
             }
             let tenant = tenants.len();
@@ -815,7 +852,7 @@ impl<'a> Sim<'a> {
                 copy: assignment.copy,
                 start_ns: assignment.start_ns,
                 bandwidth: assignment.bandwidth,
-                sm_throughput: assignment.sm_throughput,
+                sm_throughput: Throughput::of(assignment),
                 cache: assignment.cache,
                 sms,
                 program,
@@ -825,7 +862,7 @@ impl<'a> Sim<'a> {
                     sms,
                     whole,
                     lengths,
-                    assignment.sm_throughput,
+                    Throughput::of(assignment),
                     config.crowding,
                 ),
                 group,
@@ -1642,7 +1679,7 @@ impl<'a> Sim<'a> {
         takes.bandwidth = (takes.bandwidth + bandwidth.min(t.bandwidth * peak)).min(1.0_f64.max(t.bandwidth));
         let uncapped = counted + others;
         if uncapped > 0.0 {
-            let capped = (counted + others.min(t.sm_throughput * recorded_on)).min(recorded_on);
+            let capped = (counted + others.min(t.sm_throughput.most() * recorded_on)).min(recorded_on);
             takes.sms = capped * slowed / uncapped;
         }
         takes

@@ -1024,6 +1024,21 @@ mod tests {
     }
 
     #[test]
+    fn kernels_of_which_nothing_was_measured_take_less_where_few_of_their_blocks_are() {
+        // 8 blocks fit on an SM, where they are assumed to take 0.9 of it. Half of them take 0.9 x 2/3: two such kernels
+        // 1.2 of each SM; one block takes 0.9 x 2/9, so those of four kernels find 0.8 of an SM enough.
+        let assumed = |tenant| Assignment { assumed_sm_throughput: 0.9, ..assignment(tenant, 0, None) };
+        let of = |blocks, tenants: u32| -> Vec<Program> {
+            (0..tenants).map(|tenant| burst(tenant, vec![kernel(0, 1000, blocks, 8)])).collect()
+        };
+        assert_eq!(us(&of(40, 2), &config(vec![assumed(0), assumed(1)])), [1200, 1200]);
+        assert_eq!(us(&of(10, 4), &config((0..4).map(assumed).collect())), [1000; 4]);
+        // What was measured of a tenant counts first, however few its blocks are.
+        let known = |tenant| Assignment { sm_throughput: 0.9, ..assumed(tenant) };
+        assert_eq!(us(&of(10, 2), &config(vec![known(0), known(1)])), [1800, 1800]);
+    }
+
+    #[test]
     fn kernels_of_one_tenant_beside_each_other_want_no_more_than_it_was_seen_to_take() {
         // Two streams: each SM has a block of each kernel, and the tenant was seen to take 0.8 of it, not 1.6.
         let own = |tenant| burst(tenant, vec![kernel(0, 1000, 10, 8), kernel(1, 1000, 10, 8)]);

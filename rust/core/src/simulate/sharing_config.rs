@@ -25,6 +25,9 @@ pub struct Assignment {
     /// Part of the throughput (issue slots, or the pipe that is used most) of the SMs that hold its blocks while it runs
     /// solo; 0: not known. Kernels of which it was measured one by one take theirs.
     pub sm_throughput: f64,
+    /// What is assumed instead where that is not known: part of the throughput of an SM that its kernels take while the
+    /// SM holds as many of their blocks as fit. With fewer of them they take less; 0: nothing is assumed.
+    pub assumed_sm_throughput: f64,
     /// Part of the device's L2 cache that the data fill which its kernels come back to; 0: none.
     pub cache: f64,
 }
@@ -174,11 +177,13 @@ impl SharingConfig {
                     assignment.tenant, assignment.start_ns, assignment.bandwidth
                 ));
             }
-            if !(0.0..=1.0).contains(&assignment.sm_throughput) {
-                return wrong(format!(
-                    "tenant {} takes {} of the throughput of its SMs; take 0 to 1",
-                    assignment.tenant, assignment.sm_throughput
-                ));
+            for part in [assignment.sm_throughput, assignment.assumed_sm_throughput] {
+                if !(0.0..=1.0).contains(&part) {
+                    return wrong(format!(
+                        "tenant {} takes {part} of the throughput of its SMs; take 0 to 1",
+                        assignment.tenant
+                    ));
+                }
             }
             if !(0.0..=10.0).contains(&assignment.cache) {
                 return wrong(format!(
