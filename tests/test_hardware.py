@@ -36,6 +36,7 @@ from pyanalyze.charts.style import unfolded
 from pyanalyze.report.blocks import chart_key
 from pyanalyze.report.markdown import render_markdown
 from pyanalyze.report.rendering import draw
+from pyanalyze.report.sections.interference import MEASURED_WITHIN
 from pyanalyze.report.sentences.capture import cut_sentences
 from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.co_run import co_run_part
@@ -1599,19 +1600,18 @@ def test_blocks_fill_every_sm_as_cuda_says_they_fit() -> None:
     assert set(found["most_per_sm"]) <= {2, 3}
 
 
-def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured_where_the_host_was_not_slower() -> None:
+def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured() -> None:
     rows = list(hardware.compared())
     not_held = {(row.recording, row.application) for row in rows if not row.held}
     assert not_held == {
-        ("h100/torch-slices-serve-train", "serve"),
         ("h100/torch-slices-serve-train", "train"),
-        ("h100/torch-mps-serve-train", "serve"),
-        ("h100/torch-mps-serve-train", "train"),
         ("h200/torch-slices-jax_train-decode", "decode"),
     }
-    slower = [row.host for row in rows if not row.held and row.host is not None]
-    assert min(slower) > 1.4
-    assert max(row.host for row in rows if row.held and row.host is not None) < min(slower)
+    assert (len(rows) - len(not_held), len(rows)) == MEASURED_WITHIN
+    # Only the bounds of programs whose hosts set the pace allow for a faster host.
+    high = {(row.recording, row.application): math.log(row.high / row.value) for row in rows}
+    assert high["h100/torch-slices-serve-train", "serve"] > 0.1
+    assert high["h200/slices-copies-open_loop", "copies"] < 0.01
     page = (ROOT / "docs" / "questions" / "slowed.md").read_text(encoding="utf-8")
     assert f"{len(rows) - len(not_held)} of {len(rows)} tenants" in page
     # Which of two slowdowns of one tenant to quote hangs on this.

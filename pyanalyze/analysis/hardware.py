@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DEFAULT_SLICE_NS",
+    "HOST_FASTER",
     "IDLE_GAP_NS",
     "LAUNCH_GAP_NS",
     "LINGER_NS",
@@ -62,6 +63,8 @@ PAUSE_NS: Final = _CONSTANTS["pause_ns"]
 SHORT_KERNEL_NS: Final = _CONSTANTS["short_kernel_ns"]
 #: From when nothing is in the way of an operation until it starts, at most.
 START_NS: Final = _CONSTANTS["start_ns"]
+#: Solo, a host may need so much less of its own time: bounds of inferred slowdowns allow for it.
+HOST_FASTER: Final = _CONSTANTS["host_faster_percent"] / 100
 #: SMs of a TPC, the unit in which MPS percentages are rounded down.
 SMS_PER_TPC: Final = _CONSTANTS["sms_per_tpc"]
 #: From this major compute capability on SM numbers of the model are assumed: nobody has published the order.

@@ -220,6 +220,8 @@ pub(crate) struct ModelDoubt {
     pub error: f64,
     /// Records say when its context was resident.
     pub residency: bool,
+    /// How long it takes with a host as fast as it may be solo, as a part of the time with the host as it was.
+    pub with_faster_host: f64,
 }
 
 /// No closer than this against a baseline: what records of time themselves are worth.
@@ -264,14 +266,21 @@ impl Doubt {
                 let (low, high) = (low * std::f64::consts::SQRT_2, high * std::f64::consts::SQRT_2);
                 (-high - LEAST, -low + LEAST)
             }
-            Self::Model(ModelDoubt { error, residency }) => {
+            Self::Model(ModelDoubt { error, residency, with_faster_host }) => {
                 let [recorded, unknown] = MODEL;
                 let (part, least) = if *residency { recorded } else { unknown };
                 let half = ((2.0 * error).powi(2) + (part * log).powi(2)).sqrt() + least;
-                (-half, half)
+                // Operations take as long with any host.
+                let host = if measure == "elapsed" { -with_faster_host.ln() } else { 0.0 };
+                (-half, half + host)
             }
         };
         Some(((log + down).exp(), (log + up).exp()))
+    }
+
+    /// Those of the time of units of work, of which the host's is a part.
+    pub fn of_units(&self, value: f64) -> Option<(f64, f64)> {
+        self.bounds(if matches!(self, Self::Model(_)) { "elapsed" } else { "latency" }, value)
     }
 }
 

@@ -19,7 +19,8 @@ use std::cell::OnceCell;
 use std::collections::BTreeMap;
 
 use crate::base::hardware::{
-    CLOCK_ERROR_NS, DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, FULL_QUEUE, PAUSE_NS, START_NS, SUBMIT_NS, SWITCH_NS,
+    CLOCK_ERROR_NS, DEFAULT_SLICE_NS, DRAINED_SWITCH_NS, FULL_QUEUE, HOST_FASTER_PERCENT, PAUSE_NS, START_NS,
+    SUBMIT_NS, SWITCH_NS,
 };
 use crate::base::maps::{entry, ByKey, NumberMap};
 use crate::base::pauses::{ends_with, is_paced, wake_ns, DelaysAndPauses, IdleTimes, Unit, UntilMoments};
@@ -72,13 +73,28 @@ struct Again {
 
 const NOT_PLAYED: Again = Again { launch_ns: i64::MIN, end_ns: 0 };
 
-/// A tenant's operations as they would have been, by both readings of the host's pauses.
+/// A run is played three times side by side: with a host that pauses as long as it did ([`AS_LONG`]), with one that
+/// sleeps until moments ([`UNTIL_MOMENTS`]), and with one that is as fast as it may be solo ([`FASTER`]).
+type Readings<T = i64> = [T; 3];
+const AS_LONG: usize = 0;
+const UNTIL_MOMENTS: usize = 1;
+const FASTER: usize = 2;
+
+/// What a host saves of its own time if it is as fast as it may be solo.
+fn saved_ns(own_ns: i64) -> i64 {
+    own_ns.max(0).saturating_mul(HOST_FASTER_PERCENT) / 100
+}
+
+/// A tenant's operations as they would have been, by reading of the host.
 #[derive(Debug)]
 struct Played {
     again: Vec<Again>,
-    /// With a host that sleeps until moments instead of for times. Ends are kept until all is played.
+    /// Ends are kept until all is played.
     anchored_launch_ns: Vec<i64>,
     anchored_end_ns: Vec<i64>,
+    faster_end_ns: Vec<i64>,
+    /// First launch and last end, by reading.
+    spans: Readings<Option<(i64, i64)>>,
     /// By how much calls that waited for a place in the launch queue return earlier, by the place of their operation.
     queued_ns: NumberMap<usize, i64>,
 }
@@ -89,13 +105,23 @@ impl Played {
             again: vec![NOT_PLAYED; operations],
             anchored_launch_ns: vec![0; operations],
             anchored_end_ns: vec![0; operations],
+            faster_end_ns: vec![0; operations],
+            spans: [None; 3],
             queued_ns: NumberMap::default(),
         }
     }
 
-    fn put(&mut self, place: usize, [again, anchored]: [Again; 2]) {
+    fn put(&mut self, place: usize, readings: Readings<Again>) {
+        for (span, again) in self.spans.iter_mut().zip(readings) {
+            let (from_ns, to_ns) = span.unwrap_or((again.launch_ns, again.end_ns));
+            *span = Some((from_ns.min(again.launch_ns), to_ns.max(again.end_ns)));
+        }
+        let [again, anchored, faster] = readings;
         if let Some(slot) = self.again.get_mut(place) {
             *slot = again;
+        }
+        if let Some(slot) = self.faster_end_ns.get_mut(place) {
+            *slot = faster.end_ns;
         }
         if let Some(slot) = self.anchored_launch_ns.get_mut(place) {
             *slot = anchored.launch_ns;
@@ -105,9 +131,25 @@ impl Played {
         }
     }
 
-    /// When an operation ends, by reading of the host's pauses.
-    fn ends_ns(&self, place: usize) -> Option<[i64; 2]> {
-        Some([self.again.get(place)?.end_ns, *self.anchored_end_ns.get(place)?])
+    /// When an operation ends, by reading of the host.
+    fn ends_ns(&self, place: usize) -> Option<Readings> {
+        Some([
+            self.again.get(place)?.end_ns,
+            *self.anchored_end_ns.get(place)?,
+            *self.faster_end_ns.get(place)?,
+        ])
+    }
+
+    /// How long all of it takes with a faster host, as a part of the time with the host as it was; no more than 1.
+    fn with_faster_host(&self) -> f64 {
+        let length = |reading: usize| {
+            let (from_ns, to_ns) = self.spans.get(reading).copied().flatten()?;
+            Some(to_ns.saturating_sub(from_ns).max(0) as f64)
+        };
+        match (length(FASTER), length(AS_LONG)) {
+            (Some(faster), Some(as_long)) if as_long > 0.0 => (faster / as_long).min(1.0),
+            _ => 1.0,
+        }
     }
 }
 
@@ -135,6 +177,12 @@ impl Replayed<'_> {
     /// When operations are launched by the other reading of the host's pauses.
     pub fn anchored_launch_ns(&self) -> &[i64] {
         &self.played.anchored_launch_ns
+    }
+
+    /// How long it takes with a host as fast as it may be solo, as a part of the time with the host as it was. Pauses that
+    /// end at moments are no shorter for a faster host.
+    pub fn with_faster_host(&self) -> f64 {
+        1.0 - (1.0 - self.played.with_faster_host()) * (1.0 - self.until_moments.least)
     }
 
     /// Standard error of all lengths together, on the logarithm.
@@ -554,8 +602,8 @@ impl InOrder {
 /// A thread of the host while its process is replayed.
 #[derive(Debug, Clone, Copy, Default)]
 struct HostThread {
-    /// How much earlier it is than recorded, by reading of its pauses.
-    shifts: [i64; 2],
+    /// How much earlier it is than recorded, by reading.
+    shifts: Readings,
     /// When its last call ended.
     before: Option<i64>,
     /// When its last pause ended.
@@ -591,8 +639,8 @@ impl Launched {
 struct Ended {
     next: usize,
     last_ns: Option<i64>,
-    /// When the last of it ends again, by reading of the host's pauses.
-    again_ns: [i64; 2],
+    /// When the last of it ends again, by reading of the host.
+    again_ns: Readings,
 }
 
 /// Operations of each tenant that were launched and had not ended, as recorded.
@@ -725,15 +773,17 @@ impl<'a> Play<'a> {
         })
     }
 
-    /// When a call returns again that returns when work ends, by reading of the host's pauses; `None`: no work ended in it,
-    /// shortly before its end.
-    fn returns_ns(&self, call: &Call, ended: &mut Ended, played: &[Played]) -> Option<[i64; 2]> {
+    /// When a call returns again that returns when work ends, by reading of the host; `None`: no work ended in it, shortly
+    /// before its end.
+    fn returns_ns(&self, call: &Call, ended: &mut Ended, played: &[Played]) -> Option<Readings> {
         let until = |op: &u32| self.ops.end_ns(*op) <= call.end_ns.saturating_add(CLOCK_ERROR_NS);
         while let Some(op) = self.by_end.get(ended.next).filter(until) {
             ended.last_ns = ended.last_ns.max(Some(self.ops.end_ns(op)));
             let (t, n) = self.ops.place(op);
             let ends_ns = played.get(t).and_then(|played| played.ends_ns(n)).unwrap_or_default();
-            ended.again_ns = [ended.again_ns[0].max(ends_ns[0]), ended.again_ns[1].max(ends_ns[1])];
+            for (again_ns, end_ns) in ended.again_ns.iter_mut().zip(ends_ns) {
+                *again_ns = (*again_ns).max(end_ns);
+            }
             ended.next += 1;
         }
         let last_ns = ended.last_ns.filter(|last_ns| *last_ns > call.start_ns)?;
@@ -768,23 +818,23 @@ impl<'a> Play<'a> {
         Some(Launched { stream: op.stream, called_ns, took_ns })
     }
 
-    /// How much earlier an operation that was played ended, by reading of the host's pauses.
-    fn earlier(&self, op: u32, played: &[Played]) -> Option<[i64; 2]> {
+    /// How much earlier an operation that was played ended, by reading of the host.
+    fn earlier(&self, op: u32, played: &[Played]) -> Option<Readings> {
         let (t, n) = self.ops.place(op);
         let ends = played.get(t)?.ends_ns(n)?;
         Some(ends.map(|end_ns| self.ops.end_ns(op).saturating_sub(end_ns)))
     }
 
-    /// Plays both readings of the host's pauses side by side; gives every tenant's operations as they would have been, and
+    /// Plays all readings of the host side by side; gives every tenant's operations as they would have been, and
     /// how many of the pauses end at moments, and how much earlier a host may have been that waits without a call.
     fn run(&self, calls: &Calls) -> (Vec<Played>, UntilMoments, i64) {
         let mut out: Vec<Played> = self.tenants.iter().map(|t| Played::new(t.ops.len())).collect();
         let mut threads: ByKey<u32, HostThread> = ByKey::default();
         let (mut pauses, mut delays) = (Vec::new(), DelaysAndPauses::default());
-        let mut stream_ends: Vec<Vec<[i64; 2]>> =
-            self.tenants.iter().map(|t| vec![[i64::MIN; 2]; t.streams()]).collect();
+        let mut stream_ends: Vec<Vec<Readings>> =
+            self.tenants.iter().map(|t| vec![[i64::MIN; 3]; t.streams()]).collect();
         let mut by_call = self.by_call.iter().map(|op| (self.ops.call(op) as usize, op)).peekable();
-        let mut ended = Ended { again_ns: [i64::MIN; 2], ..Ended::default() };
+        let mut ended = Ended { again_ns: [i64::MIN; 3], ..Ended::default() };
         let mut outstanding = Outstanding { counts: vec![0; self.tenants.len()], next_end: 0 };
         let called_back_ns: Vec<i64> = self.callbacks.iter().map(|callback| callback.0).collect();
         let mut thread_waits = ThreadWaits::of(calls, &called_back_ns);
@@ -821,16 +871,19 @@ impl<'a> Play<'a> {
                     for (shift, earlier) in shifts.iter_mut().zip(earlier) {
                         *shift = earlier.min(shift.saturating_add(idle));
                     }
-                    unit.waited(shifts[0]);
-                } else if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
-                    if let Some((None, true, [earlier, _])) = unseen {
-                        let more_ns = earlier.saturating_sub(shifts[0]).clamp(0, idle);
-                        *unsure_ns = unsure_ns.saturating_add(more_ns);
+                    unit.waited(shifts[AS_LONG]);
+                } else {
+                    shifts[FASTER] = shifts[FASTER].saturating_add(saved_ns(idle));
+                    if let Some(before) = before.filter(|_| idle > PAUSE_NS) {
+                        if let Some((None, true, [earlier, ..])) = unseen {
+                            let more_ns = earlier.saturating_sub(shifts[AS_LONG]).clamp(0, idle);
+                            *unsure_ns = unsure_ns.saturating_add(more_ns);
+                        }
+                        shifts[UNTIL_MOMENTS] = shifts[UNTIL_MOMENTS].min(0);
+                        unit.paused(idle);
+                        pauses.push((before.saturating_sub(*worked_from), idle));
+                        *worked_from = call.start_ns;
                     }
-                    shifts[1] = shifts[1].min(0);
-                    unit.paused(idle);
-                    pauses.push((before.saturating_sub(*worked_from), idle));
-                    *worked_from = call.start_ns;
                 }
             }
             let starts = shifts.map(|shift| call.start_ns.saturating_sub(shift));
@@ -844,7 +897,7 @@ impl<'a> Play<'a> {
             });
             let queued = full.then(|| self.returns_ns(&call, &mut ended, &out)).flatten().map(|ends| {
                 let least = length.min(self.usual_call_ns());
-                let mut queued_ns = [0; 2];
+                let mut queued_ns = [0; 3];
                 for ((queued_ns, end), start) in queued_ns.iter_mut().zip(ends).zip(starts) {
                     *queued_ns = length.saturating_sub(end.saturating_sub(start).max(least));
                 }
@@ -863,16 +916,20 @@ impl<'a> Play<'a> {
                     *work = Some((launched, op.end_ns));
                 }
                 waits |= op.ends_inside(&call);
-                delays.launched(unit, call.thread, op.signature, shifts[0]);
+                delays.launched(unit, call.thread, op.signature, shifts[AS_LONG]);
                 outstanding.launched(t);
                 if queued.is_some() {
-                    out.queued_ns.insert(n, queued_ns[0]);
+                    out.queued_ns.insert(n, queued_ns[AS_LONG]);
                 }
                 let Some(launched) = self.launched(t, &op, several) else { continue };
                 let ends = stream_ends.get_mut(t).and_then(|of| of.get_mut(launched.stream as usize));
-                if let Some([free, anchored_free]) = ends {
-                    let again = launched.at(starts[0], queued_ns[0], free);
-                    out.put(n, [again, launched.at(starts[1], queued_ns[1], anchored_free)]);
+                if let Some(free) = ends {
+                    let mut readings = [NOT_PLAYED; 3];
+                    for (n, (again, free)) in readings.iter_mut().zip(free).enumerate() {
+                        let of = |values: Readings| values.get(n).copied().unwrap_or_default();
+                        *again = launched.at(of(starts), of(queued_ns), free);
+                    }
+                    out.put(n, readings);
                 }
             }
             if inside {
@@ -882,6 +939,7 @@ impl<'a> Play<'a> {
             for (end, queued_ns) in ends.iter_mut().zip(queued_ns) {
                 *end = end.saturating_add(length).saturating_sub(queued_ns);
             }
+            ends[FASTER] = ends[FASTER].saturating_sub(saved_ns(length.saturating_sub(queued_ns[FASTER])));
             let mut waited = false;
             if let Some(returns_ns) = waits.then(|| self.returns_ns(&call, &mut ended, &out)).flatten() {
                 waited = true;
@@ -891,11 +949,13 @@ impl<'a> Play<'a> {
             }
             *shifts = ends.map(|end| call.end_ns.saturating_sub(end));
             if waited {
-                unit.waited(shifts[0]);
+                unit.waited(shifts[AS_LONG]);
             }
             *before = Some(call.end_ns);
         }
-        out.iter_mut().for_each(|played| played.anchored_end_ns = Vec::new());
+        for played in &mut out {
+            (played.anchored_end_ns, played.faster_end_ns) = (Vec::new(), Vec::new());
+        }
         let unsure_ns = threads.values().map(|thread| thread.unsure_ns).max().unwrap_or(0);
         (out, if is_paced(&pauses) { UntilMoments::ALL } else { delays.until_moments() }, unsure_ns)
     }

@@ -403,7 +403,8 @@ fn of_process<'a>(
         let row = match replays.remove(&tenant.id) {
             Some(Ok(run)) => {
                 let residency = tenant.ran.is_some();
-                let doubt = Doubt::Model(ModelDoubt { error: run.error(), residency });
+                let (error, with_faster_host) = (run.error(), run.with_faster_host());
+                let doubt = Doubt::Model(ModelDoubt { error, residency, with_faster_host });
                 let clock = Clock::Anchored(run.anchored_launch_ns(), run.until_moments, run.unsure_ns);
                 Row {
                     compared: compare(tenant, &run, &clock, switching, latencies, &doubt, pool),
@@ -960,6 +961,57 @@ mod tests {
             &[(7, 5, 115), (7, 125, 185)],
             &[(0, 0, 7, 1, -5, 40), (0, 0, 8, 2, 40, 90), (0, 0, 7, 1, 90, 200)],
         )
+    }
+
+    /// Upper times lower end of the elapsed slowdown of 7 over its square: 1 where both are as far from it.
+    fn lopsided(session: &Tables) -> f64 {
+        let made = slowdowns(session, &[], None, 0, &Unwatched).unwrap();
+        let c = Columns::new(&schema::TENANT_SLOWDOWNS, &made["tenant_slowdowns"]);
+        let (value, _, solo) = figure(&made, session, 7, "elapsed", "counterfactual").unwrap();
+        let is = |r: &usize| {
+            c.names("measure").unwrap().get(*r) == Some("elapsed")
+                && c.names("against").unwrap().get(*r) == Some("counterfactual")
+                && at(c.i64("solo_ns").unwrap(), *r) == Some(solo)
+        };
+        let row = (0..c.rows()).find(is).unwrap();
+        let end = |name: &str| at(c.f64(name).unwrap(), row).unwrap();
+        end("low") * end("high") / (value * value)
+    }
+
+    #[test]
+    fn upper_bounds_allow_for_a_host_that_is_faster_solo() {
+        // 60 times: 7 launches (5 us), its kernel starts 5 us later, takes 60 us of which 8 is resident for 20, its host
+        // waits for the end and thinks for 100 us: solo 150 us, and 12 less with a host that thinks for 88.
+        let n = 60;
+        let mut kernels = Vec::new();
+        let (mut waits, mut held) = (Vec::new(), Vec::new());
+        for t in (0..n).map(|i| 1_000 + i * 170) {
+            kernels.extend([(7, "a", t, t + 5, t + 10, t + 70), (8, "b", t + 20, t + 22, t + 31, t + 49)]);
+            waits.push((7, t + 5, t + 70));
+            held.extend([
+                (0, 0, 7, 1, t - 95, t + 30),
+                (0, 0, 8, 2, t + 30, t + 50),
+                (0, 0, 7, 1, t + 50, t + 70),
+            ]);
+        }
+        let waiting = running_throughout(session(&kernels, &waits, &held));
+        assert!((lopsided(&waiting) - 150.0 / 138.0).abs() < 0.005, "{}", lopsided(&waiting));
+        // A host that waits for nothing and launches as fast as it can is ahead of its kernels all the time.
+        let mut kernels = Vec::new();
+        let mut held = Vec::new();
+        for (i, t) in (0..n).map(|i| (i, 1_000 + i * 170)) {
+            kernels.extend([
+                (7, "a", 800 + i * 6, 805 + i * 6, t, t + 165),
+                (8, "b", t + 20, t + 22, t + 31, t + 49),
+            ]);
+            held.extend([
+                (0, 0, 7, 1, t - 1, t + 30),
+                (0, 0, 8, 2, t + 30, t + 50),
+                (0, 0, 7, 1, t + 50, t + 169),
+            ]);
+        }
+        let ahead = running_throughout(session(&kernels, &[], &held));
+        assert!((lopsided(&ahead) - 1.0).abs() < 0.005, "{}", lopsided(&ahead));
     }
 
     #[test]

@@ -235,7 +235,7 @@ fn figures([mut shared, mut without]: [Vec<f64>; 2], doubt: &Doubt) -> Vec<Figur
     shared.sort_by(f64::total_cmp);
     without.sort_by(f64::total_cmp);
     let value = shared_ns / solo_ns;
-    let bounds = doubt.bounds("latency", value).filter(|_| n >= ENOUGH);
+    let bounds = doubt.of_units(value).filter(|_| n >= ENOUGH);
     let mut out = vec![Figure { measure: "latency", value, bounds, n, shared_ns, solo_ns }];
     for (measure, part) in PERCENTILES {
         if let (Some(a), Some(b)) = (quantile(&shared, part), quantile(&without, part)) {
