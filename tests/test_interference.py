@@ -47,6 +47,7 @@ from pyanalyze.analysis.interference.slowdown import LIMITED, speedup_over_seria
 from pyanalyze.cli import cli
 from pyanalyze.errors import UsageError
 from pyanalyze.inputs.work_units import read_work
+from pyanalyze.report.rendering import render
 from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.slowdown import victim_sentence
 from pyanalyze.results.interference import ExecutionSplit
@@ -1371,3 +1372,37 @@ def test_solo_time_in_the_window_does_not_dilute_the_latency_of_the_co_run(fixtu
     assert f"; co-run {worst.value:.2f}x;" in " ".join(run("summary", path).stdout.split())
     shown = " ".join(run("report", path, "-f", "txt").stdout.split())
     assert f"{worst.value:.2f}x while another tenant has work (n = " in shown
+
+
+def test_solo_requests_in_the_window_do_not_dilute_the_latency_of_the_co_run(fixtures: Path) -> None:
+    """On an H100 half of the requests ran while the training paused. By SQL: the others over these, or over a solo run."""
+    hardware = fixtures.parent / "hardware" / "h100"
+    path = hardware / "torch-slices-serve-train.sqlite"
+    requests = """SELECT r.start, r."end" FROM NVTX_EVENTS AS r LEFT JOIN StringIds AS s ON s.id = r.textId
+                  WHERE coalesce(r.text, s.value) = 'request' AND r."end" IS NOT NULL ORDER BY r.start"""
+    # From the launch call on a kernel is work.
+    training = """SELECT c.start, k."end" FROM CUPTI_ACTIVITY_KIND_KERNEL AS k JOIN CUPTI_ACTIVITY_KIND_RUNTIME AS c
+                  ON c.correlationId = k.correlationId AND c.globalTid >> 24 = k.globalPid >> 24
+                  WHERE k.globalPid >> 24 & 0xFFFFFF = 1159"""
+    with closing(sqlite3.connect(path)) as db:
+        others = db.execute(training).fetchall()
+        # No kernel of the last one was recorded.
+        took = db.execute(requests).fetchall()[:-1]
+    with closing(sqlite3.connect(hardware / "torch-alone-serve.sqlite")) as db:
+        measured = statistics.fmean(end - start for start, end in db.execute(requests))
+    beside = [any(one < end and start < last for one, last in others) for start, end in took]
+    co_run, solo = (
+        statistics.fmean(end - start for (start, end), one in zip(took, beside, strict=True) if one is which)
+        for which in (True, False)
+    )
+    (units,) = load(path).interference()[0].tenants[0].units
+    assert units.name == "request" and units.latency_co_run is not None
+    assert units.latency_co_run.n == sum(beside) == 27
+    # The first requests warm up; a solo run has a host that no other one disturbs.
+    assert co_run / solo < units.latency_co_run.value < co_run / measured
+    assert units.latency_co_run.value > 1.4 * units.latency.value
+    shown = " ".join(run("summary", path).stdout.split())
+    assert f"mean co-run {units.latency_co_run.value:.2f}x" in shown
+    shown = " ".join(run("report", path, "-f", "txt").stdout.split())
+    assert f"; request {units.latency.value:.2f}x, {units.latency_co_run.value:.2f}x while another tenant has" in shown
+    assert f"{units.latency_co_run.value:.2f}x (n = 27)" in render(load(path).analysis, "html")

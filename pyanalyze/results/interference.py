@@ -199,6 +199,11 @@ class UnitsOfWork(Result):
     name: Text = Field(description="Name of the NVTX ranges, or given units. Hostile text.")
     latency: Estimate = Field(description="Sum of their latencies, shared over alone.")
     latency_percentiles: list[LatencyPercentile] = Field(description="Percentiles of their latency.")
+    latency_co_run: Estimate | None = Field(
+        default=None,
+        description="latency without the units during which no other tenant had work, from begin to end: they are as "
+        "long solo. Null: fewer than 2 % of the units are, latency is not of the counterfactual replay, or not known.",
+    )
 
 
 class Throughput(Result):

@@ -1,4 +1,4 @@
-"""The latency slowdown of a tenant while another one has work: solo time in the window dilutes that of all kernels."""
+"""Latency slowdowns of a tenant while another one has work: solo time in the window dilutes those of all its work."""
 
 from __future__ import annotations
 
@@ -6,26 +6,29 @@ from typing import TYPE_CHECKING, Any
 
 from pyanalyze.analysis.intervals import covered_until, union
 from pyanalyze.results.interference import Estimate
-from pyanalyze.tables.selections import work_of
+from pyanalyze.tables.selections import of_process, work_of
 from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import polars as pl
 
     from pyanalyze.tables.tableset import TableSet
 
-__all__ = ["latency_co_run"]
+__all__ = ["latencies_co_run"]
 
-#: Part by which the latencies of all kernels may differ from the sum that was compared: it then is of other operations.
+#: Part by which the latencies of all work may differ from the sum that was compared: it then is of other work.
 _SAME_SUM = 0.001
 
 
-def latency_co_run(
-    tables: TableSet, tenant: Mapping[str, Any], others: Sequence[Mapping[str, Any]], latency: Mapping[str, Any] | None
-) -> Estimate | None:
-    """Leave out of a latency slowdown the kernels during which no other tenant had work.
+def latencies_co_run(
+    tables: TableSet,
+    tenant: Mapping[str, Any],
+    others: Sequence[Mapping[str, Any]],
+    latencies: Iterable[Mapping[str, Any]],
+) -> dict[str | None, Estimate]:
+    """Leave out of latency slowdowns the kernels and units of work during which no other tenant had work.
 
     Nothing delayed these: what they took is in both sums. From its launch call on an operation is work; of a tenant
     that was not traced, its residency is.
@@ -36,44 +39,73 @@ def latency_co_run(
         The tables.
     tenant, others
         Rows of `tenants`: the tenant, and the others of its device that work.
-    latency
-        Its row of `tenant_slowdowns` against the counterfactual replay; None: there is none.
+    latencies
+        Its rows of `tenant_slowdowns` on latency, against the counterfactual replay.
 
     Returns
     -------
-    Estimate or None
-        None where hardly any kernel ran so, or where it is not known: of graphs, say, or without all launch calls.
+    dict
+        By the name of the units; of kernels under None. Without those of which hardly any ran so, or where it is not
+        known: of graphs, say, or without all launch calls.
 
     Examples
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> latency_co_run(tables, tables.tenants.row(0, named=True), (), None) is None
-    True
+    >>> latencies_co_run(tables, tables.tenants.row(0, named=True), (), ())
+    {}
     """
     import polars as pl
 
-    calls = None if latency is None or not latency["solo_ns"] or latency["excluded"] else tables.calls()
-    if latency is None or calls is None or not others:
-        return None
+    rows = [one for one in latencies if one["solo_ns"] and not one["excluded"]]
+    calls = tables.calls() if rows and others else None
+    if calls is None:
+        return {}
     process = ["capture", "pid", "correlation_id"]
     launched = calls.filter(pl.col("correlation_id") > 0).unique(process, keep="first", maintain_order=True)
-    launched = launched.select(*process, launched_ns="start_ns")
-    own = _work(tables, tenant, launched, "kernels")
-    took_ns = own["end_ns"] - own["start_ns"]
-    if abs(int(took_ns.sum()) - latency["shared_ns"]) > _SAME_SUM * latency["shared_ns"]:
-        return None
+    launched = launched.select(*process, "tid", launched_ns="start_ns")
+    beside = _with_work(tables, tenant["device_id"], others, launched)
+    if beside is None:
+        return {}
+    out = {}
+    for row in rows:
+        own = (
+            _work(tables, tenant, launched, "kernels") if row["work"] is None else _units(tables, tenant, launched, row)
+        )
+        if (found := _compared(own, beside, row)) is not None:
+            out[row["work"]] = found
+    return out
+
+
+def _with_work(
+    tables: TableSet, device_id: int, others: Sequence[Mapping[str, Any]], launched: pl.DataFrame
+) -> pl.DataFrame | None:
+    """When any of the others had work; None: not known."""
+    import polars as pl
+
     spans: list[pl.DataFrame] = []
     for other in others:
         if other["traced"]:
             spans += [_work(tables, other, launched, name) for name in ("kernels", "memops", "graph_launches")]
             continue
-        resident = tables.of_device("residency", tenant["device_id"]).filter(pl.col("tenant_id") == other["tenant_id"])
+        resident = tables.of_device("residency", device_id).filter(pl.col("tenant_id") == other["tenant_id"])
         if resident.is_empty():
             return None
         spans.append(resident.select("start_ns", "end_ns"))
-    beside = union(pl.concat(spans))
+    return union(pl.concat([one.select("start_ns", "end_ns") for one in spans]))
+
+
+def _compared(own: pl.DataFrame, beside: pl.DataFrame, latency: Mapping[str, Any]) -> Estimate | None:
+    """The slowdown of those of its own during which another tenant had work."""
+    import polars as pl
+
+    took_ns = own["end_ns"] - own["start_ns"]
+    if abs(int(took_ns.sum()) - latency["shared_ns"]) > _SAME_SUM * latency["shared_ns"]:
+        return None
     solo = covered_until(own["end_ns"], beside) == covered_until(own["start_ns"], beside)
+    if "queue" in own.columns:
+        # What waited for one that was delayed was delayed, whoever had work by then.
+        solo = own.select(solo.alias("solo"), "queue").select(pl.col("solo").all().over("queue")).to_series()
     solo_ns, left = int(took_ns.filter(solo).sum()), int((~solo).sum())
     compared_ns = latency["solo_ns"] - solo_ns
     if left == 0 or own.height - left < SMALL_SHARE * own.height or compared_ns <= 0:
@@ -82,14 +114,52 @@ def latency_co_run(
         None if ratio is None else (ratio * latency["solo_ns"] - solo_ns) / compared_ns
         for ratio in (latency["value"], latency["low"], latency["high"])
     )
-    return None if value is None else Estimate(value=value, low=low, high=high, n=left, basis="inferred")
+    return None if value is None else Estimate(value=value, low=low, high=high, n=left, basis=latency["basis"])
 
 
 def _work(tables: TableSet, tenant: Mapping[str, Any], launched: pl.DataFrame, name: str) -> pl.DataFrame:
-    """Operations of a tenant from their launch call, where it is known, to their end."""
+    """Operations of a tenant from their launch call, where it is known, to their end, with the thread of the call."""
     import polars as pl
 
     process = ("capture", "pid", "correlation_id")
     rows = work_of(tables, tenant, (name,), *process, "start_ns", "end_ns")
     rows = rows.join(launched, on=process, how="left", nulls_equal=True, maintain_order="left")
-    return rows.select(pl.coalesce("launched_ns", "start_ns").alias("start_ns"), "end_ns")
+    return rows.select(pl.coalesce("launched_ns", "start_ns").alias("start_ns"), "end_ns", "tid")
+
+
+def _units(
+    tables: TableSet, tenant: Mapping[str, Any], launched: pl.DataFrame, latency: Mapping[str, Any]
+) -> pl.DataFrame:
+    """Units of a name with work, from begin to the end of their last operation; `queue`: those that waited in a row."""
+    import polars as pl
+
+    ranges = tables.ranges().filter(of_process(tenant) & pl.col("end_ns").is_not_null())
+    ranges = ranges.filter(pl.col("text").cast(pl.String) == latency["work"]).sort("start_ns", "end_ns")
+    ranges = ranges.select("tid", "start_ns", range_end_ns="end_ns").with_row_index("unit")
+    # A thread serves one after the other: one that arrives before its turn launches nothing until then.
+    before = pl.col("range_end_ns").cum_max().shift(1).over("tid")
+    ranges = ranges.with_columns(from_ns=pl.max_horizontal("start_ns", before))
+    waited = (pl.col("from_ns") > pl.col("start_ns")).fill_null(value=False)
+    ranges = ranges.with_columns(queue=pl.struct("tid", (~waited).cum_sum().over("tid")))
+    kinds = ("kernels", "memops", "graph_launches")
+    own = pl.concat([_work(tables, tenant, launched, name) for name in kinds]).rename({"start_ns": "launched_ns"})
+    # Given units are of no thread.
+    of_threads = ranges["tid"].null_count() == 0
+    inside = own.sort("launched_ns").join_asof(
+        ranges.sort("from_ns"),
+        left_on="launched_ns",
+        right_on="from_ns",
+        by="tid" if of_threads else None,
+        check_sortedness=False,
+    )
+    inside = inside.filter(pl.col("launched_ns") < pl.col("range_end_ns"))
+    last = inside.group_by("unit").agg(last_ns=pl.col("end_ns").max())
+    found = ranges.join(last, on="unit", how="inner", maintain_order="left")
+    found = found.select("start_ns", pl.max_horizontal("range_end_ns", "last_ns").alias("end_ns"), "queue")
+    # Those that an end of the recording cuts are not compared; the sum says at which end they are.
+    until_ns = [0, *(found["end_ns"] - found["start_ns"]).cum_sum()]
+    sums = [last - first for first, last in zip(until_ns, until_ns[latency["n"] :], strict=False)]
+    if not sums:
+        return found
+    near = min(range(len(sums)), key=lambda first: abs(sums[first] - latency["shared_ns"]))
+    return found.slice(near, latency["n"])

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 from pyanalyze.analysis.interference.baselines import flags, graph_nodes, not_used
-from pyanalyze.analysis.interference.co_run import latency_co_run
+from pyanalyze.analysis.interference.co_run import latencies_co_run
 from pyanalyze.analysis.interference.execution import split_execution
 from pyanalyze.analysis.interference.groups import NO_LATENCY, SoloRun, between_groups, group_ids
 from pyanalyze.analysis.interference.lost_time import assumed_switch_ns, device_figures, lost_time
@@ -367,19 +367,22 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
 
 
 def _with_co_run(tables: TableSet, tenant: TenantInterference, rows: Sequence[dict[str, Any]]) -> TenantInterference:
-    """The same with its latency slowdown while another tenant has work, where it is from the counterfactual replay."""
+    """The same with its latency slowdowns while another tenant has work, where a counterfactual replay has these."""
     latency = tenant.slowdown.latency
     if latency is None or latency.from_below or tenant.baseline is not None:
         return tenant
     of_latency = (
         row
         for row in tables.rows_where("tenant_slowdowns", "tenant_id", tenant.tenant_id)
-        if (row["measure"], row["against"], row["work"]) == ("latency", "counterfactual", None)
+        if (row["measure"], row["against"]) == ("latency", "counterfactual")
     )
     mine, others = ([row for row in rows if (row["tenant_id"] == tenant.tenant_id) is own] for own in (True, False))
-    found = latency_co_run(tables, mine[0], others, next(of_latency, None)) if mine else None
-    slowdown = tenant.slowdown.model_copy(update={"latency_co_run": found})
-    return tenant if found is None else replace(tenant, slowdown=slowdown)
+    found = latencies_co_run(tables, mine[0], others, of_latency) if mine else {}
+    return replace(
+        tenant,
+        slowdown=tenant.slowdown.model_copy(update={"latency_co_run": found.get(None)}),
+        units=tuple(one.model_copy(update={"latency_co_run": found.get(one.name)}) for one in tenant.units),
+    )
 
 
 def _with_groups(

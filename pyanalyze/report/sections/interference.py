@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pyanalyze.analysis.hardware import HOST_FASTER
@@ -448,23 +447,31 @@ def _elapsed(cell: MatrixCell) -> str:
 
 
 def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
-    """Percentiles of latency, solo and shared: of kernels, and of units of work, which users ask for."""
+    """Mean and percentiles of latency, solo and shared: of kernels, and of units of work, which users ask for."""
     rows = []
+    co_ran = any(t.slowdown.latency_co_run or any(u.latency_co_run for u in t.units) for t in device.tenants)
     for t in device.tenants:
-        kinds = [("kernels", t.slowdown.latency, t.latency_percentiles)]
-        kinds += [(visible(u.name), u.latency, u.latency_percentiles) for u in t.units]
-        for name, latency, tails in kinds:
+        kinds = [("kernels", t.slowdown.latency, t.slowdown.latency_co_run, t.latency_percentiles)]
+        kinds += [(visible(u.name), u.latency, u.latency_co_run, u.latency_percentiles) for u in t.units]
+        for name, latency, beside, tails in kinds:
             if not tails or latency is None:
                 continue
+            means = [Cell(fmt.ratio(latency.value), basis=latency.basis)]
+            if co_ran:
+                said = None if beside is None else f"{fmt.ratio(beside.value)} (n = {fmt.count(beside.n)})"
+                means.append(Cell("no figure", tone="muted") if said is None else Cell(said))
             cells = [Cell(f"{fmt.duration(x.solo_ns)} → {fmt.duration(x.shared_ns)} ({x.ratio:.2f}x)") for x in tails]
-            cells[0] = replace(cells[0], basis=latency.basis)
-            rows.append((Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *cells))
+            rows.append(
+                (Cell(labels[t.tenant_id], tone="code"), Cell(name), Cell(fmt.count(latency.n)), *means, *cells)
+            )
     if not rows:
         return []
     columns = (
         Column("Tenant"),
         Column("Work"),
         Column("n", numeric=True),
+        Column("Mean", "slowdown", True),
+        *([Column("Mean, co-run", "slowdown while another tenant has work", True)] if co_ran else []),
         Column("p50", "solo → shared", True),
         Column("p95", numeric=True),
         Column("p99", numeric=True),
@@ -476,6 +483,8 @@ def _tail_blocks(device: Device, labels: Mapping[int, str]) -> list[Block]:
         for t in device.tenants
         if (found := t.not_compared) is not None
     )
+    if co_ran:
+        left_out += " Co-run has no figure where hardly any ran solo, or where it is not known; the rest counts all."
     return [Table(columns, tuple(rows), f"Latency of kernels (launch to end){of_units}.{left_out}")]
 
 

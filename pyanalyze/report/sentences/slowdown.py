@@ -27,6 +27,8 @@ KIND_WORDS: Mapping[SlowdownKind, str] = {
 }
 #: Lower end of an interval over its value, below which the interval is said in its place.
 _FAR_BELOW = 0.9
+#: Part by which two slowdowns differ below which a line with little room has one of them.
+_SAME_RATIO = 0.05
 #: Part of a tenant's time from which it is said that it waited with nothing in flight.
 _LONG_WAIT = 0.1
 
@@ -109,6 +111,8 @@ def slowdown_text(device: Device, *, with_rest: bool = True, short: bool = False
     if victim.kind == "latency" and beside is not None:
         long = f"{fmt.ratio(beside.value)} while another tenant has work (n = {fmt.count(beside.n)})"
         found = f"{found}; {f'co-run {fmt.ratio(beside.value)}' if short else long}"
+    if victim.kind == "latency" and not short and (units := units_text(victim)):
+        found = f"{found}; {units}"
     elapsed = victim.tenant.slowdown.elapsed
     slower = slower_elapsed(device)
     if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
@@ -156,11 +160,27 @@ def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True)
     enough = [one for one in found if counted is None or counted.n * (100 - one.percentile) >= 100]
     last = max(enough or found[:1], key=lambda one: one.percentile)
     what = visible(units[0].name, 40) if units else "kernels"
+    # Solo time dilutes the percentiles of all units as it does their mean.
+    beside, of_kernels = units[0].latency_co_run if units else None, victim.tenant.slowdown.latency_co_run
+    mean = "" if beside is None else f", mean co-run {fmt.ratio(beside.value)}"
+    if beside and of_kernels and abs(beside.value / of_kernels.value - 1) < _SAME_RATIO:
+        # That of its kernels, which stands before it, says as much.
+        mean = ""
     if short:
-        return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}"
+        return f"{what} p{last.percentile} {fmt.ratio(last.ratio)}{mean}"
     solo, shared = fmt.duration(last.solo_ns), fmt.duration(last.shared_ns)
     n = f", n = {fmt.count(units[0].latency.n)}" if units and with_n else ""
-    return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n})"
+    return f"{what} p{last.percentile} {solo} -> {shared} ({fmt.ratio(last.ratio)}{n}){mean}"
+
+
+def units_text(victim: Victim) -> str:
+    """The slowdown of a victim's units of work while another tenant has work, to stand behind that of its kernels."""
+    units = victim.tenant.units
+    beside = units[0].latency_co_run if units else None
+    if beside is None:
+        return ""
+    long = f"{fmt.ratio(beside.value)} while another tenant has work (n = {fmt.count(beside.n)})"
+    return f"{visible(units[0].name, 40)} {fmt.ratio(units[0].latency.value)}, {long}"
 
 
 def pairwise_kind(device: Device) -> Literal["latency", "slowdown"]:
