@@ -818,6 +818,29 @@ def test_what_stays_for_its_elapsed_time_says_what_shortens_a_tail(
     assert configuration._shorter_tail(refused) is None
 
 
+@pytest.mark.parametrize(
+    ("now_ms", "other_ms", "said"),
+    [
+        # 5 % less is worth a word.
+        (10.0, 9.4, ". P99 of t0: 10.00 ms now, 9.400 ms under MPS"),
+        (10.0, 9.6, ". None is forecast to shorten the p99 of t0 by 5 %"),
+        # 10 ms is more than a quarter above the 7 ms that were recorded.
+        (7.0, 6.0, ". The latency of t0 is in no forecast"),
+    ],
+)
+def test_what_stays_speaks_of_a_latency_that_no_other_action_is_about(
+    now_ms: float, other_ms: float, said: str
+) -> None:
+    ways = compared(("time-slicing", 1.10), ("MPS", 1.12), best="time-slicing", now="time-slicing")
+    now, other = with_p99(ways.options[0], 10.0, 4.0), with_p99(ways.options[1], other_ms, 4.0)
+    recorded_ns = {0: round(now_ms * 1e6), 1: 4_000_000}
+    ways = replace(ways, options=(now, other), current=now, recommended=now, recorded_p99_ns=recorded_ns)
+    stay = configuration.keep(ways, (), verdict_of(Mode.TIME_SLICING), kube=False, waits=0)
+    assert stay.action == f"Keep time-slicing: no other configuration is forecast faster on average{said}"
+    silent = configuration.keep(ways, (), verdict_of(Mode.TIME_SLICING), kube=False)
+    assert silent.action == "Keep time-slicing: no other configuration is forecast faster on average"
+
+
 @pytest.mark.parametrize(("high", "certain"), [(1.99, True), (2.0, False), (2.4, False)])
 def test_a_change_whose_bounds_include_what_is_now_is_a_trial(high: float, certain: bool) -> None:
     """The mean of 1.5 and 2 * high - 1.5 is the upper bound of the mean: below the 2.0 of now, or not."""

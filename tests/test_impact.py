@@ -12,7 +12,7 @@ import pytest
 import report_examples as examples
 
 import pyanalyze
-from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of
+from pyanalyze.analysis.impact import ANSWERS, Cause, Impact, Reason, impact_of, latency_victim
 from pyanalyze.analysis.interference.slowdown import TenantInterference
 from pyanalyze.report.sentences.cause import cause_sentence, cause_text
 from pyanalyze.report.sentences.lead import lead_sentences
@@ -287,3 +287,26 @@ def test_the_mean_that_was_added_follows_from_the_records_and_the_factor(hardwar
     expected = mean_ns * (1 - 1 / tenant.slowdown.latency.value)
     assert tenant.added_latency_ns == pytest.approx(expected, rel=0.01)
     assert f"mean +{duration(tenant.added_latency_ns)}" in slowdown_text(found)
+
+
+@pytest.mark.parametrize(
+    ("elapsed", "latency", "lost", "is_victim"),
+    [
+        (at(1.25, 1.24, 1.26), at(3.9, 3.8, 4.0), None, True),
+        # Bounds overlap: the elapsed time may have grown as much.
+        (at(1.9, 1.7, 2.1), at(2.2, 2.0, 2.4), None, False),
+        (at(3.0, 2.9, 3.1), at(2.0, 1.9, 2.1), None, False),
+        (at(1.0, 1.0, 1.0), at(1.01, 1.005, 1.015), None, False),
+        # Too few kernels for bounds: half of its busy time another context was resident, or nothing is known of that.
+        (None, at(2.0, None, None), 0.5, True),
+        (None, at(2.0, None, None), None, False),
+    ],
+)
+def test_the_problem_is_a_latency_where_the_elapsed_time_does_not_show_it(
+    elapsed: Estimate | None, latency: Estimate, lost: float | None, is_victim: bool
+) -> None:
+    slow = slowdown(elapsed, latency)
+    assert latency_victim({7: (slow, lost), 8: (slowdown(NOT_SLOWED), None)}) == (7 if is_victim else None)
+    attributed = {} if lost is None else {"attributed_ns": round(100 * (1 - lost))}
+    victim = impact_of(device(tenants(slow, slowdown(NOT_SLOWED), **attributed))).victim
+    assert victim is not None and victim.of_latency == is_victim

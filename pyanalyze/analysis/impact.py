@@ -23,7 +23,7 @@ from pyanalyze.vocabulary import (
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyanalyze.results.interference import Causes, Estimate, SlowdownKind
+    from pyanalyze.results.interference import Causes, Estimate, Slowdown, SlowdownKind
     from pyanalyze.results.report import Device, Tenant
 
 __all__ = [
@@ -36,7 +36,9 @@ __all__ = [
     "Victim",
     "behind_own",
     "impact_of",
+    "latency_victim",
     "sole_tenant",
+    "surely_less",
     "untraced_share",
 ]
 
@@ -211,7 +213,12 @@ class Victim:
     @property
     def slowed(self) -> bool:
         """Whether it was slowed, by :func:`pyanalyze.vocabulary.is_slowed`."""
-        return _counts(self.tenant, self.kind, self.estimate)
+        return _counts(self.kind, self.estimate, _switched_out(self.tenant))
+
+    @property
+    def of_latency(self) -> bool:
+        """Whether it waits longer than its elapsed time shows: as :func:`latency_victim`."""
+        return self.slowed and _is_of_latency(self.tenant.slowdown, self.kind, self.estimate)
 
 
 @dataclass(frozen=True)
@@ -264,52 +271,99 @@ def impact_of(device: Device) -> Impact:
     >>> impact.answer.value, impact.victim.tenant.name, impact.victim.kind
     ('yes', 'app_b', 'latency')
     """
-    found = [(tenant, *largest) for tenant in device.tenants if (largest := _largest(tenant)) is not None]
+    largest = {tenant.tenant_id: _largest(tenant.slowdown, _switched_out(tenant)) for tenant in device.tenants}
+    found = [(tenant, one) for tenant in device.tenants if (one := largest[tenant.tenant_id]) is not None]
     # A process whose groups of work are the tenants has no work of its own; a group may have no kernels.
     divided = {t.served_by for t in device.tenants if t.group_of is not None}
     idle = {t.tenant_id for t in device.tenants if t.group_of is not None and not t.busy_ns} | divided
     unknown = tuple(
-        t for t in device.tenants if t.busy_ns is not None and _largest(t) is None and t.tenant_id not in idle
+        t for t in device.tenants if t.busy_ns is not None and largest[t.tenant_id] is None and t.tenant_id not in idle
     )
     sole = sole_tenant(device)
     if not found:
         return Impact(_without_slowdown(device, sole=sole), None, sole, unknown)
-    victim, *others = (_victim(*item) for item in sorted(found, key=_order, reverse=True))
+    found.sort(key=lambda one: _order(one[0].slowdown, one[1][0], one[1][1], _switched_out(one[0])), reverse=True)
+    victim, *others = (_victim(tenant, *one) for tenant, one in found)
     reason = _unless_slowed(device, victim, unknown, sole=sole) or _where_it_went(victim)
     return Impact(reason, victim, sole, unknown, tuple(other for other in others if other.slowed))
 
 
-def _largest(tenant: Tenant) -> tuple[SlowdownKind, Estimate] | None:
+def latency_victim(slowdowns: Mapping[int, tuple[Slowdown, float | None]]) -> int | None:
+    """The victim, where what is named of it is its latency: elapsed times say less of it.
+
+    Parameters
+    ----------
+    slowdowns
+        By tenant: its slowdowns, and the fraction of its busy time in which another context was resident; None: not
+        known, or none of it.
+
+    Returns
+    -------
+    int or None
+        None where no tenant was slowed, or its elapsed time may have grown as much.
+
+    Examples
+    --------
+    >>> latency_victim({}) is None
+    True
+    """
+    found = [
+        (_order(slowdown, *largest, lost), tenant_id, largest)
+        for tenant_id, (slowdown, lost) in slowdowns.items()
+        if (largest := _largest(slowdown, lost)) is not None
+    ]
+    if not found:
+        return None
+    # As in a report: of two that are equal the first.
+    (slowed, _), tenant_id, (kind, latency) = max(found, key=lambda one: one[0])
+    return tenant_id if slowed and _is_of_latency(slowdowns[tenant_id][0], kind, latency) else None
+
+
+def _is_of_latency(slowdown: Slowdown, kind: SlowdownKind, estimate: Estimate) -> bool:
+    """Whether a largest slowdown is one of latency, of which the elapsed time says less."""
+    return kind == "latency" and (slowdown.elapsed is None or surely_less(slowdown.elapsed, estimate))
+
+
+def surely_less(one: Estimate, other: Estimate) -> bool:
+    """Whether a slowdown is smaller than another one, by their bounds.
+
+    Examples
+    --------
+    >>> from pyanalyze.results.interference import Estimate
+    >>> one = Estimate(value=1.2, low=1.1, high=1.3, n=9, basis="inferred")
+    >>> surely_less(one, one.model_copy(update={"value": 1.5, "low": 1.4, "high": 1.6}))
+    True
+    """
+    high = one.value if one.high is None else one.high
+    return high < (other.value if other.low is None else other.low)
+
+
+def _largest(slowdown: Slowdown, lost: float | None) -> tuple[SlowdownKind, Estimate] | None:
     """The larger of elapsed and latency, one that counts before one that does not; else contention proper."""
     pairs: tuple[tuple[SlowdownKind, Estimate | None], ...] = (
-        ("elapsed", tenant.slowdown.elapsed),
-        ("latency", tenant.slowdown.latency),
+        ("elapsed", slowdown.elapsed),
+        ("latency", slowdown.latency),
     )
     known = [(kind, estimate) for kind, estimate in pairs if estimate is not None]
-    if not known and tenant.slowdown.resident is not None:
-        return "resident", tenant.slowdown.resident
-    return max(known, key=lambda pair: _rank(tenant, *pair), default=None)
+    if not known and slowdown.resident is not None:
+        return "resident", slowdown.resident
+    # A slowdown that is shown comes before a larger one that may be chance: only of that one there are causes.
+    return max(known, key=lambda pair: (_counts(pair[0], pair[1], lost), pair[1].value), default=None)
 
 
-def _counts(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> bool:
+def _counts(kind: SlowdownKind, estimate: Estimate, lost: float | None) -> bool:
+    """Whether a tenant that was switched out for that part of its busy time was slowed."""
     low = estimate.low
     if low is None and estimate.high is None and kind == "latency":
         # Too few kernels for an interval. What they lost while another context was resident was recorded: a bound.
-        lost = _switched_out(tenant)
         low = None if lost is None or lost >= 1.0 else 1 / (1 - lost)
     return is_slowed(estimate.value, low, estimate.basis)
 
 
-def _rank(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> tuple[bool, float]:
-    """A slowdown that is shown comes before a larger one that may be chance: only of that one there are causes."""
-    return _counts(tenant, kind, estimate), estimate.value
-
-
-def _order(item: tuple[Tenant, SlowdownKind, Estimate]) -> tuple[bool, float]:
-    """As :func:`_rank`, by the latency while another tenant has work: one that ran solo for long is not slowed less."""
-    tenant, kind, estimate = item
-    beside = tenant.slowdown.latency_co_run if kind == "latency" else None
-    return _counts(tenant, kind, estimate), estimate.value if beside is None else beside.value
+def _order(slowdown: Slowdown, kind: SlowdownKind, estimate: Estimate, lost: float | None) -> tuple[bool, float]:
+    """By the latency while another tenant has work: one that ran solo for long is not slowed less."""
+    beside = slowdown.latency_co_run if kind == "latency" else None
+    return _counts(kind, estimate, lost), estimate.value if beside is None else beside.value
 
 
 def _victim(tenant: Tenant, kind: SlowdownKind, estimate: Estimate) -> Victim:

@@ -583,15 +583,35 @@ def _mean_change(device: Device, best: SharingOption) -> list[str]:
         return [f"{what} {then}; that of now is not modelled"]
     said = f"{what} {fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}{then}"
     slower = times_slower(best.tenants, current.tenants)
+    labels = tenant_labels(device.tenants)
+    of_latency = _p99_change(device, current, best)
+    if of_latency is not None:
+        # A mean of elapsed times says little of a latency, which the first line names.
+        said = f"{of_latency}; {said.removeprefix('modelled ') if of_latency.startswith('modelled') else said}"
     if not slower:
         return [said]
-    labels = tenant_labels(device.tenants)
     (tenant_id, ratio), *others = sorted(slower.items(), key=lambda one: -one[1])
     more = f", {len(others)} more slower" if others else ""
-    return [
-        f"{said}, but {labels[tenant_id]} {ratio:.2f} times as long as now{more}",
-        f"{said}, but {fmt.counted(len(slower), 'tenant')} slower",
-    ]
+    longer, slower_tenants = f"{labels[tenant_id]} {ratio:.2f} times as long", fmt.counted(len(slower), "tenant")
+    ways = [f"{longer} as now{more}", f"{slower_tenants} slower"]
+    short = [] if of_latency is None else [f"{of_latency}, but {longer}{more}", f"{of_latency}, but {ways[1]}"]
+    return [*(f"{said}, but {way}" for way in ways), *short]
+
+
+def _p99_change(device: Device, current: SharingOption, best: SharingOption) -> str | None:
+    """What is forecast of the latency of a victim that is named for it; None: its elapsed time says as much."""
+    victim = impact_of(device).victim
+    if victim is None or not victim.of_latency:
+        return None
+    name = tenant_labels(device.tenants)[victim.tenant.tenant_id]
+    now, then = (
+        next((row.p99_ns for row in option.tenants if row.tenant_id == victim.tenant.tenant_id), None)
+        for option in (current, best)
+    )
+    if not now or not then:
+        return f"latency of {name} not forecast"
+    arrow = f"{_NO_BREAK}->{_NO_BREAK}"
+    return f"modelled p99 kernel latency of {name} {fmt.duration(now)}{arrow}{fmt.duration(then)}"
 
 
 def _first_of(shell: str, commands: int, room: int) -> str:

@@ -28,6 +28,7 @@ from pyanalyze.analysis.advice.simple import (
     unlisted_process,
     without_green_contexts,
 )
+from pyanalyze.analysis.impact import latency_victim
 from pyanalyze.analysis.mps_daemon import daemon_on
 from pyanalyze.analysis.residency import NO_GROUPS
 from pyanalyze.analysis.sharing.case import idle_program
@@ -41,6 +42,8 @@ from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode, not_excluded
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from pyanalyze.analysis.advice.options import Forecast
+    from pyanalyze.analysis.advice.simple import Resident
     from pyanalyze.analysis.interference import DeviceInterference
     from pyanalyze.analysis.listed import Listed
     from pyanalyze.analysis.residency import DeviceResidency
@@ -220,6 +223,12 @@ def advise_device(
     return DeviceAdvice(verdict.device_id, tuple(actions), compared)
 
 
+def _latency_victim(found: DeviceInterference, held: Iterable[Resident]) -> int | None:
+    """The tenant whose latency is the problem: as :func:`pyanalyze.analysis.impact.latency_victim`."""
+    lost = {one.tenant_id: 1 - 1 / one.inflation for one in held if one.inflation is not None and one.inflation > 1}
+    return latency_victim({one.tenant_id: (one.slowdown, lost.get(one.tenant_id)) for one in found.tenants})
+
+
 def with_groups(tables: TableSet, advice: DeviceAdvice, found: DeviceInterference) -> DeviceAdvice:
     """Add to what is advised to processes what to change between groups of their work.
 
@@ -303,14 +312,26 @@ def _actions(
     if by_itself:
         yield from missing_first
     if compared.options:
-        if stays:
-            yield configuration.keep(compared, required, verdict, kube=kube, fewest=fewest)
-            yield from configuration.for_tail(compared, verdict.mode, kube=kube)
-        yield from configuration.client_priority(compared, verdict.mode)
+        victim = None if slowed is None else _latency_victim(slowed(), held)
+        waiting: list[Forecast] = []
         # Where no interval ended because its time slice did, shorter ones end no sooner.
         if latency_ns is None and resident is not None and resident.basis == "observed":
             expired = [one.tenant_id for one in resident.tenants if one.expired]
-            yield from configuration.shorter_slices(compared, verdict.mode, expired)
+            waiting = configuration.waiting_for_slices(compared, verdict.mode, expired)
+        # Forecasts rank by elapsed time: where a latency is the problem, what may shorten it comes before what stays.
+        of_victim = [one for one in waiting if one.tenant_id == victim]
+        slices = list(configuration.shorter_slices(of_victim or waiting))
+        tail = list(configuration.for_tail(compared, verdict.mode, kube=kube)) if stays else []
+        if stays:
+            first_slices = bool(of_victim) and not tail
+            if first_slices:
+                yield from slices
+                slices = []
+            waits = None if first_slices else victim
+            yield configuration.keep(compared, required, verdict, kube=kube, fewest=fewest, waits=waits)
+            yield from tail
+        yield from configuration.client_priority(compared, verdict.mode)
+        yield from slices
         yield from configuration.stricter(compared, verdict.mode, kube=kube)
         yield from configuration.no_instance(compared)
         yield from configuration.left_out(compared, required)

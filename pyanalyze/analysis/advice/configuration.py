@@ -13,9 +13,9 @@ from pyanalyze.text import format as fmt
 from pyanalyze.vocabulary import ENOUGH_UNITS, MEMORY_RESERVE, MOST_COPIES, TRAITS, WORTH_IT
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
-    from pyanalyze.analysis.advice.options import Option, Options
+    from pyanalyze.analysis.advice.options import Forecast, Option, Options
     from pyanalyze.analysis.sharing import Verdict
     from pyanalyze.vocabulary import Mode, Requirement
 
@@ -97,8 +97,13 @@ def keep(
     *,
     kube: bool,
     fewest: int | None = None,
+    waits: int | None = None,
 ) -> Advice:
-    """Say why to change nothing; `fewest`: operations of the tenant with the fewest, None: not counted."""
+    """Say why to change nothing.
+
+    `fewest`: operations of the tenant with the fewest, None: not counted. `waits`: the tenant whose latency, which its
+    elapsed time does not show, no other action is about; None: there is none.
+    """
     best = compared.recommended
     if best is None:
         return isolating.own_gpus(
@@ -139,6 +144,8 @@ def keep(
         ]
         cost = f" ({fmt.names(longer)} times as long)" if longer else ""
         why = f"{why}. For the p99 of {fmt.names(tail[1])}: {named_inside(tail[0])}{cost}"
+    if waits is not None and (said := _of_latency(compared, now, others, waits)):
+        why = f"{why}. {said}"
     # A replay of a few operations, which no solo recording checks, speaks for those only.
     few = fewest is not None and fewest < ENOUGH_UNITS and not compared.solo_measured
     if few:
@@ -188,6 +195,25 @@ def _shorter_tail(compared: Options) -> tuple[Option, list[str]] | None:
     return None
 
 
+def _of_latency(compared: Options, now: Option, others: Sequence[Option], tenant_id: int) -> str:
+    """What other configurations are forecast to do to the p99 latency of a tenant; empty: what halves it is named."""
+    name = next((f.name for f in now.forecasts if f.tenant_id == tenant_id), None)
+    tail = _shorter_tail(compared)
+    if name is None or (tail is not None and name in tail[1]):
+        return ""
+    before = compared.present_p99_ns.get(tenant_id)
+    p99 = {
+        option.name: f.p99_ns for option in others for f in option.forecasts if f.tenant_id == tenant_id and f.p99_ns
+    }
+    if before is None or not p99 or tenant_id in compared.missed_p99:
+        return f"The latency of {name} is in no forecast"
+    least = min(others, key=lambda option: p99.get(option.name, before))
+    shortest_ns = p99.get(least.name, before)
+    if shortest_ns > (1 - WORTH_IT) * before:
+        return f"None is forecast to shorten the p99 of {name} by {fmt.percent(WORTH_IT, 0)}"
+    return f"P99 of {name}: {fmt.duration(before)} now, {fmt.duration(shortest_ns)} under {named_inside(least)}"
+
+
 def for_tail(compared: Options, mode: Mode, *, kube: bool) -> Iterator[Advice]:
     """What shortens the tail of a tenant, where elapsed times gain nothing by a change."""
     found, now = _shorter_tail(compared), _now(compared, mode)
@@ -233,8 +259,8 @@ def client_priority(compared: Options, mode: Mode) -> Iterator[Advice]:
     )
 
 
-def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> Iterator[Advice]:
-    """A trial of shorter time slices, where a tenant mostly waits for its own: its latency is in no forecast.
+def waiting_for_slices(compared: Options, mode: Mode, expired: Collection[int]) -> list[Forecast]:
+    """Tenants that mostly wait for their time slice, and would wait for less if slices were shorter.
 
     `expired`: tenants with intervals that ended because their time slice did. Who waits for others alone, which end
     their intervals before that, would wait for as long.
@@ -242,17 +268,21 @@ def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> I
     now, traits = compared.current, TRAITS[mode]
     # Policies are set for a board: not for an instance of it, and for virtual machines on their host.
     if now is None or not traits.time_sliced or traits.vgpu or traits.mig_instance:
-        return
-    waiting = [
+        return []
+    return [
         one
         for one in now.forecasts
         if one.waits is not None and one.waits.not_resident > EXPLAINS and {*expired} - {one.tenant_id}
     ]
+
+
+def shorter_slices(waiting: Sequence[Forecast]) -> Iterator[Advice]:
+    """A trial of shorter time slices, where tenants mostly wait for their own: what it gains is in no forecast."""
     if not waiting:
         return
     name = max(waiting, key=lambda one: one.slowdown).name
     yield Advice(
-        action="For latency, try shorter time slices",
+        action=f"For the latency of {name}, try shorter time slices",
         commands=[
             "nvidia-smi compute-policy --set-timeslice=1   # short; as root, all GPUs, until the driver is reloaded"
         ],
@@ -260,7 +290,7 @@ def shorter_slices(compared: Options, mode: Mode, expired: Collection[int]) -> I
         bound=None,
         why=f"in the replay of the current configuration {name} mostly waits for its time slice. A wait lasts for up "
         "to a time slice of each other tenant. Shorter ones need more context switches. NVIDIA does not publish their "
-        "lengths",
+        "lengths, so the gain is in no forecast",
         undo="nvidia-smi compute-policy --set-timeslice=0",
         exclusive=True,
         check_after=f"pyanalyze compare with a capture under that policy: units of work of {name} take less time",

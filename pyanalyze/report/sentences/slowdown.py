@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Literal
 
-from pyanalyze.analysis.impact import impact_of
+from pyanalyze.analysis.impact import impact_of, surely_less
 from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.tenants import tenant_names
 from pyanalyze.results.labels import tenant_labels
@@ -68,12 +68,6 @@ def victim_sentence(device: Device) -> str:
     return f"Largest {'known ' if impact.unknown else ''}slowdown: {slowdown_text(device)}"
 
 
-def _is_less(elapsed: Estimate, latency: Estimate) -> bool:
-    """Whether elapsed time surely grew less than latency."""
-    high = elapsed.value if elapsed.high is None else elapsed.high
-    return high < (latency.value if latency.low is None else latency.low)
-
-
 def slower_elapsed(device: Device) -> str | None:
     """Another tenant whose elapsed time surely grew more than the victim's, which is named for its latency."""
     victim = impact_of(device).victim
@@ -115,7 +109,7 @@ def slowdown_text(device: Device, *, with_rest: bool = True, short: bool = False
         found = f"{found}; {units}"
     elapsed = victim.tenant.slowdown.elapsed
     slower = slower_elapsed(device)
-    if victim.kind == "latency" and elapsed and (slower or _is_less(elapsed, victim.estimate)):
+    if victim.kind == "latency" and elapsed and (slower or surely_less(elapsed, victim.estimate)):
         # Kernels that wait longer cost a program less, or nothing, whose host runs ahead of them.
         found = f"{found}; {_elapsed_words(elapsed)}"
     if slower is not None:
