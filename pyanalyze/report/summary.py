@@ -575,43 +575,38 @@ def _with_clauses(shell: list[str], text: str, room: int) -> list[str]:
 
 
 def _mean_change(device: Device, best: SharingOption) -> list[str]:
-    """The mean slowdown of now and of what is advised, and whom the change makes slower; shorter: how many tenants."""
+    """The mean slowdown of now and of what is advised, and whom the change makes slower; shorter: how many tenants.
+
+    Of a victim that is named for its latency, its p99 first: a mean of elapsed times says little of it.
+    """
     current = next((option for option in device.options or () if option.current), None)
     low, high = mean_bounds(best.tenants)
-    what, then = "modelled mean elapsed slowdown", f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
+    what, then = "mean elapsed slowdown", f"{fmt.ratio(best.antt)}{_NO_BREAK}({low:.2f}-{high:.2f})"
     if current is None:
-        return [f"{what} {then}; that of now is not modelled"]
-    said = f"{what} {fmt.ratio(current.antt)}{_NO_BREAK}->{_NO_BREAK}{then}"
+        return [f"modelled {what} {then}; that of now is not modelled"]
+    arrow = f"{_NO_BREAK}->{_NO_BREAK}"
+    mean = f"{what} {fmt.ratio(current.antt)}{arrow}{then}"
+    # What is gained, and what is said behind the cost; shorter in the order of the list.
+    gains, labels = [(f"modelled {mean}", "")], tenant_labels(device.tenants)
+    victim = impact_of(device).victim
+    if victim is not None and victim.of_latency:
+        name, here = labels[victim.tenant.tenant_id], victim.tenant.tenant_id
+        p99 = [next((f.p99_ns for f in option.tenants if f.tenant_id == here), None) for option in (current, best)]
+        if all(p99):
+            of_latency = f"modelled p99 latency of {name} {arrow.join(fmt.duration(ns) for ns in p99)}"
+            gains = [(f"{of_latency}; {mean}", ""), (of_latency, "")]
+        else:
+            gains = [(f"modelled {mean}", f"; the latency of {name} is not forecast"), *gains]
     slower = times_slower(best.tenants, current.tenants)
-    labels = tenant_labels(device.tenants)
-    of_latency = _p99_change(device, current, best)
-    if of_latency is not None:
-        # A mean of elapsed times says little of a latency, which the first line names.
-        said = f"{of_latency}; {said.removeprefix('modelled ') if of_latency.startswith('modelled') else said}"
     if not slower:
-        return [said]
+        return [f"{gain}{rest}" for gain, rest in gains]
     (tenant_id, ratio), *others = sorted(slower.items(), key=lambda one: -one[1])
     more = f", {len(others)} more slower" if others else ""
-    longer, slower_tenants = f"{labels[tenant_id]} {ratio:.2f} times as long", fmt.counted(len(slower), "tenant")
-    ways = [f"{longer} as now{more}", f"{slower_tenants} slower"]
-    short = [] if of_latency is None else [f"{of_latency}, but {longer}{more}", f"{of_latency}, but {ways[1]}"]
-    return [*(f"{said}, but {way}" for way in ways), *short]
-
-
-def _p99_change(device: Device, current: SharingOption, best: SharingOption) -> str | None:
-    """What is forecast of the latency of a victim that is named for it; None: its elapsed time says as much."""
-    victim = impact_of(device).victim
-    if victim is None or not victim.of_latency:
-        return None
-    name = tenant_labels(device.tenants)[victim.tenant.tenant_id]
-    now, then = (
-        next((row.p99_ns for row in option.tenants if row.tenant_id == victim.tenant.tenant_id), None)
-        for option in (current, best)
+    costs = (
+        f"{labels[tenant_id]} {ratio:.2f} times as long as now{more}",
+        f"{fmt.counted(len(slower), 'tenant')} slower",
     )
-    if not now or not then:
-        return f"latency of {name} not forecast"
-    arrow = f"{_NO_BREAK}->{_NO_BREAK}"
-    return f"modelled p99 kernel latency of {name} {fmt.duration(now)}{arrow}{fmt.duration(then)}"
+    return [f"{gain}, but {cost}{rest}" for gain, rest in gains for cost in costs]
 
 
 def _first_of(shell: str, commands: int, room: int) -> str:
