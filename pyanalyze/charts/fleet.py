@@ -126,9 +126,9 @@ def slowdown_spread(values: Sequence[float], above: float, *, width: int = 720) 
                 scale=alt.Scale(type="log", domain=[low, high], nice=False),
                 axis=alt.Axis(format="~g", values=[1, 1.5, 2, 3, 5, 10, 20, 50, 100]),
             ),
-            x2="b:Q",
+            x2=alt.X2("b:Q"),
             y=alt.Y("n:Q", title="Devices", scale=alt.Scale(domain=[0, top]), axis=alt.Axis(values=ticks, format="d")),
-            y2=alt.datum(0),
+            y2=alt.Y2Datum(0),
             color=alt.Color(
                 "k:N",
                 scale=alt.Scale(domain=["as others", "needs attention"], range=["#0072B2", "#D55E00"]),
@@ -139,11 +139,11 @@ def slowdown_spread(values: Sequence[float], above: float, *, width: int = 720) 
         )
     )
     line = inline([{"a": above, "text": f"{ratio(above)}"}])
-    rule = alt.Chart(line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color=OTHER).encode(x="a:Q")
+    rule = alt.Chart(line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color=OTHER).encode(x=alt.X("a:Q"))
     label = (
         alt.Chart(line)
         .mark_text(align="left", dx=6, dy=6, baseline="top", y=0, fontSize=12)
-        .encode(x="a:Q", text="text:N")
+        .encode(x=alt.X("a:Q"), text=alt.Text("text:N"))
     )
     chart = alt.layer(bars, rule, label).properties(width=width, height=200)
     many = sum(value > above for value in values)

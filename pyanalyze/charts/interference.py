@@ -112,7 +112,7 @@ def victim_by_aggressor(
     )
     color = alt.Color("x:Q", scale=alt.Scale(domain=[1, top], range=["#F4F1EA", "#D55E00"]), legend=None)
     cells = base.mark_rect(stroke="#888888", strokeWidth=0.5).encode(color=color)
-    text = base.mark_text(fontSize=12, color="#111111").encode(text="text:N")
+    text = base.mark_text(fontSize=12, color="#111111").encode(text=alt.Text("text:N"))
     chart = alt.layer(cells, text).properties(width=width, height=alt.Step(36))
     summary = "; ".join(f"{r['v']} beside {r['a']}: {r['text']}" for r in rows[:12]) + "."
     done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
@@ -188,7 +188,8 @@ def cause_bars(
     # Two layers, because a colour of its own for each text would join the scale of the bars.
     middle = alt.X("x:Q", stack="normalize", bandPosition=0.5)
     text = [
-        base.mark_text(fontSize=11, color=color).encode(x=middle, text=f"{color}:N") for color in ("white", "black")
+        base.mark_text(fontSize=11, color=color).encode(x=middle, text=alt.Text(f"{color}:N"))
+        for color in ("white", "black")
     ]
     bars = base.mark_bar(stroke=OTHER, strokeWidth=0.5).encode(
         x=x,
@@ -301,11 +302,11 @@ def solo_against_shared(
             *(alt.Tooltip(f"{part}:Q", format=".3f") for part in ("p5", "p25", "median", "p75", "p95")),
         ],
     )
-    faint = alt.condition(alt.datum.s == _SOLO, alt.value(0.3), alt.value(0.6))
+    faint = alt.OpacityValue(0.6, condition={"test": alt.datum.s == _SOLO, "value": 0.3})
     lines = lengths_of.mark_rule(strokeWidth=1).encode(
-        x=alt.X("p5:Q", title=title, scale=scale), x2="p95:Q", opacity=faint
+        x=alt.X("p5:Q", title=title, scale=scale), x2=alt.X2("p95:Q"), opacity=faint
     )
-    boxes = lengths_of.mark_bar(height=7).encode(x=alt.X("p25:Q", scale=scale), x2="p75:Q", opacity=faint)
+    boxes = lengths_of.mark_bar(height=7).encode(x=alt.X("p25:Q", scale=scale), x2=alt.X2("p75:Q"), opacity=faint)
     middles = lengths_of.mark_tick(thickness=2, size=9).encode(x=alt.X("median:Q", scale=scale))
     base = alt.Chart(inline(rows)).encode(
         y=y,
@@ -320,9 +321,9 @@ def solo_against_shared(
             alt.Tooltip("n:N", title="n"),
         ],
     )
-    one = alt.Chart(inline([{"one": 1}])).mark_rule(strokeDash=[3, 3], color="#888888").encode(x="one:Q")
-    interval = base.mark_rule(strokeWidth=2, color="#888888").encode(x=alt.X("low:Q", scale=scale), x2="high:Q")
-    points = base.mark_point(filled=True, size=30, color="#888888").encode(x="x:Q")
+    one = alt.Chart(inline([{"one": 1}])).mark_rule(strokeDash=[3, 3], color="#888888").encode(x=alt.X("one:Q"))
+    interval = base.mark_rule(strokeWidth=2, color="#888888").encode(x=alt.X("low:Q", scale=scale), x2=alt.X2("high:Q"))
+    points = base.mark_point(filled=True, size=30, color="#888888").encode(x=alt.X("x:Q"))
     layers = (one, lines, boxes, middles, interval, points)
     chart = alt.layer(*layers).properties(width=width, height=alt.Step(15))
     summary = "; ".join(f"{r['name']} of {r['t']} {ratio(r['x'])}" for r in rows[:8]) + "."
@@ -414,7 +415,7 @@ def latency_over_time(
         )
         rows.append(
             alt.layer(
-                above.mark_rule(opacity=0.35).encode(y=y, y2="p95:Q"),
+                above.mark_rule(opacity=0.35).encode(y=y, y2=alt.Y2("p95:Q")),
                 above.mark_point(filled=True, size=18, opacity=1).encode(y=y),
             ).properties(
                 width=width,
@@ -427,7 +428,7 @@ def latency_over_time(
         .mark_rect()
         .encode(
             x=alt.X("x:Q", title=window_time(window[0]), scale=domain),
-            x2="x2:Q",
+            x2=alt.X2("x2:Q"),
             y=alt.Y("t:N", title=None, sort=None, axis=alt.Axis(minExtent=40, maxExtent=40, labels=False, ticks=False)),
             color=color,
             opacity=alt.Opacity("b:Q", scale=alt.Scale(domain=[0, 1], range=[0, 1]), legend=None),

@@ -208,9 +208,9 @@ def sm_heatmap(
         .mark_rect()
         .encode(
             x=x,
-            x2="b:Q",
+            x2=alt.X2("b:Q"),
             y=y,
-            y2="bottom:Q",
+            y2=alt.Y2("bottom:Q"),
             color=alt.Color("w:Q", title=unit, scale=alt.Scale(scheme="viridis", zero=True, domain=full),
                             legend=alt.Legend(orient="top", gradientLength=200, titleLimit=300)),
             tooltip=[
@@ -230,12 +230,12 @@ def sm_heatmap(
     hatch = (
         alt.Chart(inline(lines))
         .mark_rule(color="white", opacity=0.35, strokeWidth=1, clip=True)
-        .encode(x="a:Q", x2="b:Q", y="y:Q", y2="y1:Q")
+        .encode(x=alt.X("a:Q"), x2=alt.X2("b:Q"), y=alt.Y("y:Q"), y2=alt.Y2("y1:Q"))
     )
     word = (
         alt.Chart(inline([{"a": length / 2, "y": tpcs / 2 - 0.5, "text": "MODEL"}]))
         .mark_text(color="white", opacity=0.55, fontSize=34, fontWeight="bold")
-        .encode(x="a:Q", y="y:Q", text="text:N")
+        .encode(x=alt.X("a:Q"), y=alt.Y("y:Q"), text=alt.Text("text:N"))
     )
     chart = alt.layer(heat, hatch, word).properties(width=width, height=min(max(3 * tpcs, 90), 260))
     summary = f"Modelled warps of {tpcs} TPCs over {duration(end - start)}; a replay, not a measurement."
@@ -329,7 +329,7 @@ def occupancy(
                 scale=alt.Scale(domain=[0, (end - start) / 1e6], nice=False),
                 axis=alt.Axis(tickCount=8, labelOverlap=True, labelFlush=True),
             ),
-            x2="b:Q",
+            x2=alt.X2("b:Q"),
             y=alt.Y(
                 "y0:Q",
                 title=["Warp slots in use (modelled)", "the axis ends below 100 %"]
@@ -338,7 +338,7 @@ def occupancy(
                 axis=alt.Axis(format="~%" if low else ".0%"),
                 scale=alt.Scale(domain=[0, highest if low else max(1.0, *below.values())], nice=low),
             ),
-            y2="y1:Q",
+            y2=alt.Y2("y1:Q"),
             color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
             tooltip=[
                 alt.Tooltip("t:N", title="Tenant"),
@@ -437,7 +437,7 @@ def limiters(
     bars = base.mark_bar(height={"band": 0.7}).encode(
         x=x, color=alt.Color("r:N", scale=scale, title=None, legend=alt.Legend(orient="top"))
     )
-    text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=x, text="text:N")
+    text = base.mark_text(align="left", dx=4, fontSize=11).encode(x=x, text=alt.Text("text:N"))
     chart = alt.layer(bars, text).properties(width=width, height=alt.Step(22))
     done: alt.TopLevelMixin = decorate(
         chart, gutter=300, summary=f"Theoretical occupancy of {len(rows)} kernels, and what limits it."

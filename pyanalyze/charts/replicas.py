@@ -56,12 +56,15 @@ def replica_front(advice: ReplicaAdvice, *, width: int = 720) -> alt.TopLevelMix
         x,
         alt.Y("throughput:Q", title="throughput, solo copies"),
         color=alt.Color("copies:O", title="copies"),
-        opacity=alt.condition("datum.front", alt.value(1.0), alt.value(0.35)),
-        tooltip=["configuration:N", "copies:O", "throughput:Q", "low:Q", "high:Q", "latency:Q"],
+        opacity=alt.OpacityValue(0.35, condition={"test": "datum.front", "value": 1.0}),
+        tooltip=[
+            alt.Tooltip(field)
+            for field in ("configuration:N", "copies:O", "throughput:Q", "low:Q", "high:Q", "latency:Q")
+        ],
     )
-    bars = base.mark_rule(opacity=0.25).encode(x, alt.Y("low:Q", title=""), y2="high:Q")
+    bars = base.mark_rule(opacity=0.25).encode(x, alt.Y("low:Q", title=""), y2=alt.Y2("high:Q"))
     front = base.transform_filter("datum.front").mark_line(strokeDash=[4, 3], color="#8C8C8C")
-    line = front.encode(x, alt.Y("throughput:Q", title=""), order="latency:Q")
+    line = front.encode(x, alt.Y("throughput:Q", title=""), order=alt.Order("latency:Q"))
     chart = alt.layer(bars, line, points).properties(width=width, height=260)
     best = next((row["configuration"] for row, o in zip(rows, advice.options, strict=True) if o.recommended), "none")
     return decorate(chart, gutter=60, summary=f"{len(rows)} configurations; recommended: {best}.")  # type: ignore[no-any-return]

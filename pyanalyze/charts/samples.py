@@ -115,7 +115,7 @@ def sampled_use(
         )
         views.append(
             alt.layer(
-                base.mark_line(interpolate="step-before").encode(detail="part:N"), base.mark_circle(size=18)
+                base.mark_line(interpolate="step-before").encode(detail=alt.Detail("part:N")), base.mark_circle(size=18)
             ).properties(width=width, height=120)
         )
     summary = "; ".join(

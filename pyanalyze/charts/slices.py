@@ -111,9 +111,9 @@ def slice_lengths(
                 scale=alt.Scale(type="log", domain=domain, nice=False),
                 axis=alt.Axis(format="~g", tickCount=6),
             ),
-            x2="b:Q",
+            x2=alt.X2("b:Q"),
             y=alt.Y("y0:Q", title="Complete intervals", scale=alt.Scale(zero=True)),
-            y2="y1:Q",
+            y2=alt.Y2("y1:Q"),
             color=alt.Color("t:N", scale=scale, title=None, legend=alt.Legend(orient="top", labelLimit=260)),
             tooltip=[
                 alt.Tooltip("t:N", title="Tenant"),
@@ -128,11 +128,13 @@ def slice_lengths(
     layers = [bars]
     if median is not None:
         middle_line = inline([{"a": median / 1e6, "text": f"median {duration(median)}"}])
-        rule = alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x="a:Q")
+        rule = (
+            alt.Chart(middle_line).mark_rule(strokeDash=[4, 3], strokeWidth=1.5, color="#8C8C8C").encode(x=alt.X("a:Q"))
+        )
         text = (
             alt.Chart(middle_line)
             .mark_text(align="left", dx=-4, dy=-3, baseline="bottom", y=0, fontSize=12)
-            .encode(x="a:Q", text="text:N")
+            .encode(x=alt.X("a:Q"), text=alt.Text("text:N"))
         )
         layers += [rule, text]
     chart = alt.layer(*layers).properties(width=width, height=200)

@@ -70,9 +70,9 @@ def excess_waterfall(slow: Sequence[SlowUnits], *, width: int = 470) -> alt.TopL
         )
         title = "Mean duration (ms)" if low == 0 else "Mean duration (ms); the axis does not begin at 0"
         bars = base.mark_bar(clip=True).encode(
-            x=alt.X("a:Q", title=title, scale=scale), x2="b:Q", color=alt.Color("f:N", scale=None)
+            x=alt.X("a:Q", title=title, scale=scale), x2=alt.X2("b:Q"), color=alt.Color("f:N", scale=None)
         )
-        text = base.mark_text(align="left", dx=5).encode(x=alt.X("e:Q", title=title, scale=scale), text="d:N")
+        text = base.mark_text(align="left", dx=5).encode(x=alt.X("e:Q", title=title, scale=scale), text=alt.Text("d:N"))
         charts.append(alt.layer(bars, text).properties(width=width, height=alt.Step(20), title=_title(group)))
     whole = charts[0] if len(charts) == 1 else alt.vconcat(*charts, spacing=16)
     done: alt.TopLevelMixin = decorate(whole, gutter=360, summary=". ".join(said) + ".")
@@ -178,7 +178,7 @@ def units_over_time(
                     scale=alt.Scale(domain=["other units", _SLOWEST], range=[OTHER, _MORE]),
                     legend=alt.Legend(title=None, orient="bottom"),
                 ),
-                size=alt.condition(alt.datum.k == _SLOWEST, alt.value(60), alt.value(14)),
+                size=alt.SizeValue(14, condition={"test": alt.datum.k == _SLOWEST, "value": 60}),
                 tooltip=[
                     alt.Tooltip("u:Q", title="Unit"),
                     alt.Tooltip("d:N", title="Duration"),

@@ -82,7 +82,7 @@ def time_split(comparison: Comparison, *, width: int = 640) -> alt.TopLevelMixin
             color=alt.Color(
                 "k:N", title=None, scale=alt.Scale(domain=list(_KINDS), range=list(_KINDS.values())), legend=_LEGEND
             ),
-            order="o:Q",
+            order=alt.Order("o:Q"),
             tooltip=[
                 alt.Tooltip("t:N", title="Tenant"),
                 alt.Tooltip("r:N", title="Run"),

@@ -142,7 +142,7 @@ def decorate(chart: Any, *, gutter: int, summary: str, **more: Any) -> Any:
     Parameters
     ----------
     chart
-        Any altair chart.
+        Any altair chart, just made: it is changed.
     gutter
         Pixels beside the plotting area (labels and legend), so that the page can set the width of every view:
         concatenated views know no ``container`` width.
@@ -151,10 +151,11 @@ def decorate(chart: Any, *, gutter: int, summary: str, **more: Any) -> Any:
     more
         What else the page needs.
     """
-    described = chart.properties(usermeta={"gutter": gutter, "summary": summary, **more})
+    # Not with `properties`: it copies all of a chart, and of every view in it.
+    chart.usermeta = {"gutter": gutter, "summary": summary, **more}
     # altair's own way to show a chart in Jupyter loads scripts from a network that a node may not have.
-    object.__setattr__(described, "_repr_mimebundle_", partial(mimebundle, described))
-    return described
+    object.__setattr__(chart, "_repr_mimebundle_", partial(mimebundle, chart))
+    return chart
 
 
 def mimebundle(chart: Any, *_: Any, **__: Any) -> Any:
@@ -236,6 +237,8 @@ def unfolded(spec: Any) -> Any:
 def empty(text: str) -> alt.Chart:
     """A chart that says why it shows nothing; never an empty frame."""
     chart = (
-        alt.Chart(inline([{"text": text}]), height=40).mark_text(align="left", x=0, fontSize=12).encode(text="text:N")
+        alt.Chart(inline([{"text": text}]), height=40)
+        .mark_text(align="left", x=0, fontSize=12)
+        .encode(text=alt.Text("text:N"))
     )
     return decorate(chart, gutter=20, summary=text)  # type: ignore[no-any-return]

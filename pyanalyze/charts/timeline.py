@@ -279,7 +279,7 @@ def _tracks(data: alt.SchemaBase, x: alt.X, span: int, scale: alt.Scale, width: 
     axis = alt.Axis(minExtent=_LABELS, maxExtent=_LABELS, labelLimit=_LABELS - 8, ticks=False, domain=False)
     base = alt.Chart(data).encode(
         x=x,
-        x2="b:Q",
+        x2=alt.X2("b:Q"),
         y=alt.Y("t:N", title=None, sort=scale.domain, axis=axis),
         color=alt.Color("t:N", scale=scale, legend=None),
         tooltip=tips,
@@ -366,7 +366,7 @@ def _switch_strip(rows: list[dict[str, Any]], each: bool, x: alt.X, width: int) 
     else:
         strip = base.mark_bar(color=OTHER, height=14).encode(
             x=x,
-            x2="b:Q",
+            x2=alt.X2("b:Q"),
             opacity=alt.Opacity("o:Q", scale=None, legend=None),
             tooltip=[
                 alt.Tooltip("n:Q", title="Switches", format=","),

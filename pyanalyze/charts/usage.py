@@ -101,7 +101,7 @@ def usage(
         opacity=alt.Opacity("k:O", sort=order, scale=opacity, legend=None),
     )
     # Labels stand at the left end, over the bar: at the right end of a full bar they would leave the plot.
-    text = base.mark_text(align="left", dx=5, fontSize=11).encode(x=alt.datum(0), text="text:N")
+    text = base.mark_text(align="left", dx=5, fontSize=11).encode(x=alt.XDatum(0), text=alt.Text("text:N"))
     chart = alt.layer(bars, text).properties(width=width, height=alt.Step(20, **{"for": "offset"}))
     summary = "; ".join(f"{r['t']} {r['text']}" for r in rows[:12]) + "."
     done: alt.TopLevelMixin = decorate(chart, gutter=180, summary=summary)
