@@ -44,9 +44,10 @@ def action_of(
 
     `also`: a forecast before it says what makes all of them less sure.
     """
+    now = compared.current
+    mean = f"{option.antt:.2f}x" if now is None else f"{now.antt:.2f}x -> {option.antt:.2f}x, both by the replay"
     expected = (
-        f"modelled elapsed slowdown {slowdowns_text(option, compared.current)}, mean {option.antt:.2f}x"
-        f"{percentiles_text(option, compared)}"
+        f"modelled elapsed slowdown {slowdowns_text(option, now)}, mean {mean}{percentiles_text(option, compared)}"
     )
     commands, undo = _commands(option, compared, mode, kube=kube)
     under = "Try MPS" if trial else "Run the tenants under MPS"

@@ -169,7 +169,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
     if estimated:
         held, of_all = MEASURED_WITHIN
         of += (
-            f" Bounds allow for a host that needs up to {fmt.percent(HOST_FASTER)} less time solo. "
+            f" Bounds allow for a host that needs up to {fmt.percent(HOST_FASTER, 0)} less time solo. "
             f"On two GPUs they hold what {held} of {of_all} programs measured."
         )
     return Table(columns, rows, f"Slowdown (shared over solo){intervals}, {against}.{of}")
