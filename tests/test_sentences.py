@@ -906,7 +906,7 @@ def test_two_slowdowns_of_one_tenant_say_why_they_differ(hardware: Path) -> None
     here, there = differ[1905]
     assert here / there > 1.05
     (table,) = [one for one in _section(report, "advice") if isinstance(one, Table)]
-    assert f"Interference has {there:.2f}x for python3 (pid 1905) (here {here:.2f}x)" in table.caption
+    assert f"{here:.2f}x where {there:.2f}x was found for python3 (pid 1905)" in table.caption
     assert "and only the solo run is modelled" in table.caption
 
 
