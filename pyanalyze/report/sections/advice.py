@@ -24,7 +24,7 @@ from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from pyanalyze.results.advice import CapStrategy, ForecastRow, ForecastWaits, SharingOption
+    from pyanalyze.results.advice import CapStrategy, ForecastWaits, SharingOption
     from pyanalyze.results.report import Device
 
 #: What a recording costs tenants that run already, and what there is without one.
@@ -125,7 +125,6 @@ def _compared(device: Device) -> list[Block]:
     if not device.options:
         return []
     labels = tenant_labels(device.tenants)
-    now = next((option.tenants for option in device.options if option.current), None)
     rows = []
     for option in device.options:
         mark = " (current)" if option.current else ""
@@ -143,11 +142,6 @@ def _compared(device: Device) -> list[Block]:
                 Cell(fmt.ratio(option.antt)),
                 Cell(f"{option.stp:.2f}"),
                 Cell(each),
-                *(
-                    []
-                    if now is None
-                    else [Cell("check of the replay" if option.current else _against(option.tenants, now, labels))]
-                ),
                 Cell(_kept_apart(option.mode)),
             )
         )
@@ -156,7 +150,6 @@ def _compared(device: Device) -> list[Block]:
         Column("Mean slowdown", "ANTT", True),
         Column("STP", "sum of 1/slowdown", True),
         Column("Slowdown of each tenant", "[bounds]"),
-        *([] if now is None else [Column("Against now", "elapsed time, by the same replay")]),
         Column("Isolated", "by documentation; ?: sources disagree"),
     )
     whole = "the whole GPU" if device.mig is None else "the whole instance"
@@ -226,41 +219,25 @@ def _co_run_note(device: Device) -> str:
     return f" All tenants co-ran for {fmt.percent(part, 0)} of the window: then slowdowns are larger than these means."
 
 
-def _against(then: Sequence[ForecastRow], now: Sequence[ForecastRow], labels: Mapping[int, str]) -> str:
-    """How much faster or longer each tenant is than in the replay of the current configuration."""
-    before = {row.tenant_id: row.slowdown for row in now}
-    return "; ".join(
-        f"{labels.get(row.tenant_id, str(row.tenant_id))} {_change(row.slowdown / before[row.tenant_id])}"
-        for row in then
-        if row.tenant_id in before
-    )
-
-
-def _change(ratio: float) -> str:
-    """Elapsed time over that of now in words; what no digit shows is no change.
-
-    Examples
-    --------
-    >>> _change(0.8), _change(1.25), _change(1.004)
-    ('1.25x faster', '1.25x as long', 'as now')
-    """
-    shown = fmt.ratio(max(ratio, 1 / ratio))
-    return "as now" if shown == fmt.ratio(1.0) else f"{shown} {'faster' if ratio < 1 else 'as long'}"
-
-
 def _other_slowdown(device: Device) -> str:
     """What the replay of the current configuration gives where the section on interference has the slowdown of now."""
-    current = next((option.tenants for option in device.options or () if option.current), [])
+    current = next((option.tenants for option in device.options or () if option.current), None)
+    if current is None:
+        return ""
     known = {t.tenant_id: t.slowdown.elapsed for t in device.tenants}
     labels = tenant_labels(device.tenants)
-    pairs = [(labels[f.tenant_id], f.slowdown, found.value) for f in current if (found := known.get(f.tenant_id))]
-    if not pairs:
-        return ""
-    each = [f"{fmt.ratio(here)} where {fmt.ratio(there)} was found for {label}" for label, here, there in pairs]
-    said = f" The current row checks the replay: it gives {fmt.names(each, 3)} (Interference)."
-    if all(abs(here / there - 1) < _NOTABLE for _, here, there in pairs):
+    differ = [
+        f"{fmt.ratio(f.slowdown)} where {fmt.ratio(found.value)} was found for {labels[f.tenant_id]}"
+        for f in current
+        if (found := known.get(f.tenant_id)) is not None and abs(f.slowdown / found.value - 1) >= _NOTABLE
+    ]
+    said = " Compare the other rows with the current one."
+    if not differ:
         return said
-    return f"{said} Of now quote Interference: there the shared run is as recorded, and only the solo run is modelled."
+    return (
+        f"{said} That one also checks the replay: it gives {fmt.names(differ, 3)} (Interference). "
+        "Of now quote Interference: there the shared run is as recorded, and only the solo run is modelled."
+    )
 
 
 def _kept_apart(mode: Mode) -> str:
