@@ -106,7 +106,7 @@ def test_more_kernels_than_are_listed_are_counted_in_steps(browser: Any, tmp_pat
     assert run("report", capture, "-o", page).returncode == 0
     tab = opened(browser, page)
     lines = tab.inner_text(".stats summary")
-    assert ", 6000 kernels by tenant and name (observed; the range is exact to 400 us, p50 and p99 to 3 %)" in lines
+    assert ", 6\u202f000 kernels by tenant and name (observed; ends rounded to 400 us, p50 and p99 to 3 %)" in lines
 
     def rows() -> dict[str, list[str]]:
         cells = "rows => rows.map(row => [...row.cells].map(cell => cell.textContent.trim()))"
@@ -114,12 +114,15 @@ def test_more_kernels_than_are_listed_are_counted_in_steps(browser: Any, tmp_pat
 
     for tenant, count, length in (("train", 4000, 50), ("serve", 2000, 20)):
         said = rows()[tenant]
-        assert said[:2] == [str(count), f"{count * length / 1000:g} ms"]
+        assert said[:2] == [f"{count:,}".replace(",", "\u202f"), f"{count * length / 1000:g} ms"]
         assert [float(text.removesuffix(" us")) for text in said[3:]] == pytest.approx([length] * 2, rel=0.03)
     tab.focus("[data-chart='timeline-0']")
     tab.keyboard.press("+")
     tab.wait_for_timeout(600)
-    assert [int(row[0]) for row in rows().values()] == [pytest.approx(2000, abs=8), pytest.approx(1000, abs=4)]
+    assert [int(row[0].replace("\u202f", "")) for row in rows().values()] == [
+        pytest.approx(2000, abs=8),
+        pytest.approx(1000, abs=4),
+    ]
     assert tab.said == []
     tab.close()
 

@@ -83,6 +83,8 @@
     }
     return Math.round(ms * 1e6) + " ns";
   }
+  // Digits in groups of three, as everywhere on the page.
+  function grouped(count) { return String(count).replace(/\B(?=(\d{3})+$)/g, "\u202f"); }
   // Of durations with how often each occurs, shortest first.
   function quantile(sorted, count, part) {
     var rank = Math.ceil(part * (count - 1)), below = 0, i = 0;
@@ -132,8 +134,8 @@
       var groups = statistics(kernels, range[0], range[1]), count = 0;
       groups.forEach(function (group) { count += group.count; });
       state.line.textContent = (state.chosen ? "Selected: " : "Shown: ") + length(range[1] - range[0]) + " from " +
-        length(range[0]) + ", " + count + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed" +
-        (kernels.step ? "; the range is exact to " + length(kernels.step / 1e6) + ", p50 and p99 to 3 %)" : ")") +
+        length(range[0]) + ", " + grouped(count) + (count === 1 ? " kernel" : " kernels") + " by tenant and name (observed" +
+        (kernels.step ? "; ends rounded to " + length(kernels.step / 1e6) + ", p50 and p99 to 3 %)" : ")") +
         (state.chosen ? "; Esc clears" : "");
       state.table.replaceChildren(table(groups));
       brush.hidden = !state.chosen;
@@ -156,7 +158,7 @@
         name.onclick = function () { find(group.name); };
         row.insertCell().textContent = group.tenant;
         row.insertCell().append(name);
-        [group.count, length(group.sum), length(group.attributed), length(quantile(sorted, group.count, 0.5)),
+        [grouped(group.count), length(group.sum), length(group.attributed), length(quantile(sorted, group.count, 0.5)),
          group.count < 20 ? "\u2013" : length(quantile(sorted, group.count, 0.99))].forEach(function (text) {
           var cell = row.insertCell();
           cell.className = "num";
