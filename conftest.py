@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 # A shell starts what runs in its background with Ctrl-C ignored, and so would every program that a test stops.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+# Test processes share the processors: of tables this small the threads of one only wait for each other.
+os.environ.setdefault("POLARS_MAX_THREADS", "1")
 
 # As the command line does: libraries and kept sessions are no garbage, and to look for some takes a tenth of the time.
 gc.set_threshold(200_000)

@@ -319,7 +319,10 @@ BASES = (
 def solo_ns(
     base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], seed: int
 ) -> dict[str, float]:
-    """What one copy of each tenant takes solo on the whole GPU, simulated in the same way."""
+    """What each copy of each tenant takes solo on the whole GPU, simulated in the same way.
+
+    Each of them: arrivals and times of blocks are drawn by copy.
+    """
     found: dict[str, float] = {}
     for copies in option.tenants:
         one = option.model_copy(
@@ -332,16 +335,23 @@ def solo_ns(
             }
         )
         name = named[copies.name]
-        text = partial(multiplied, base, one, units, named)
-        done = advice.simulated(text, seed, {f"{name}-0": units[name]}, SOLO_MS)
-        found[name] = advice.elapsed_ns(done[f"{name}-0"])
+        for n in range(copies.copies):
+            text = partial(multiplied, base, one, units, named, first=n)
+            done = advice.simulated(text, seed, {f"{name}-{n}": units[name]}, SOLO_MS)
+            found[f"{name}-{n}"] = advice.elapsed_ns(done[f"{name}-{n}"])
     return found
 
 
 def multiplied(
-    base: str, option: ReplicaOption, units: Mapping[str, int], named: Mapping[str, str], until_ms: float
+    base: str,
+    option: ReplicaOption,
+    units: Mapping[str, int],
+    named: Mapping[str, str],
+    until_ms: float,
+    *,
+    first: int = 0,
 ) -> str:
-    """The scenario with copies of its tenants in this option, with work until then."""
+    """The scenario with copies of its tenants in this option, counted from `first`, with work until then."""
     table, recorded = advice.whole(base), advice.whole(base)
     (board,) = table["board"]
     for key in ("mode", "mig"):
@@ -359,7 +369,7 @@ def multiplied(
         name = named[copies.name]
         for copy in range(copies.copies):
             # It is the recorded program: what the seed drew for that, it has too.
-            tenant = {**originals[name], "name": f"{name}-{copy}", "copy_of": name, "mps": bool(together)}
+            tenant = {**originals[name], "name": f"{name}-{first + copy}", "copy_of": name, "mps": bool(together)}
             for key in ("pre_volta", "mps_percent", "mps_chunks"):
                 tenant.pop(key, None)
             if option.instances:
@@ -435,7 +445,7 @@ def simulated_option(
 ) -> dict[str, list[tuple[int, int]]]:
     """Begin and end of the units of work of every copy."""
     wanted = {f"{named[c.name]}-{n}": units[named[c.name]] for c in option.tenants for n in range(c.copies)}
-    expected_ms = max(c.slowdown.value * solo[named[c.name]] for c in option.tenants) / 1e6
+    expected_ms = max(c.slowdown.value * solo[f"{named[c.name]}-0"] for c in option.tenants) / 1e6
     return advice.simulated(partial(multiplied, base, option, units, named), seed, wanted, expected_ms)
 
 
@@ -480,7 +490,7 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[float]
     rows: list[Simulated] = []
     throughput: dict[str, list[tuple[ReplicaOption, float]]] = {}
     for option in found.options:
-        if not {names[copies.name] for copies in option.tenants} <= set(solo):
+        if not {f"{names[copies.name]}-{copies.copies - 1}" for copies in option.tenants} <= set(solo):
             solo |= solo_ns(base, option, units, names, seed)
         done = simulated_option(base, option, units, names, solo, seed)
         took = {name: advice.elapsed_ns(mine) for name, mine in done.items()}
@@ -489,8 +499,7 @@ def simulated_copies(base: str, seed: int) -> tuple[list[Simulated], list[float]
         group = together(option, names)
         for copies in option.tenants:
             name = names[copies.name]
-            mine = [took[f"{name}-{n}"] for n in range(copies.copies)]
-            slow = statistics.fmean(mine) / solo[name]
+            slow = statistics.fmean(took[one] / solo[one] for one in (f"{name}-{n}" for n in range(copies.copies)))
             whole += copies.copies / slow
             one = copies.slowdown
             rows.append(
