@@ -475,7 +475,7 @@ def test_kernels_in_flight_tell_which_intervals_expired(launched_late: Path) -> 
     (other,) = (one for one in held.tenants if one is not mine)
     assert (other.expired, other.yielded) == (38, 1)
     page = run("report", launched_late, "-f", "md").stdout
-    assert ": 1 expired, 39 ended before" in page
+    assert ": 1 expired, 39 with no kernel in flight" in page
     assert "of traced kernels one was in flight at the end" in page
 
 

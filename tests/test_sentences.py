@@ -1408,7 +1408,7 @@ def test_a_median_of_short_and_long_intervals_is_one_of_them_and_has_its_range(h
     assert (row.p10_slice_ns, row.p90_slice_ns) == (lengths[20], lengths[187])
     said = residency_sentence(device)
     span = f"{lengths[len(lengths) // 10] / 1e6:.3f} ms - {lengths[-len(lengths) // 10] / 1e6:.3f} ms"
-    assert f"{middle / 1e6:.3f} ms (kit (pid 1448); p10-p90 {span}: 104 expired, 104 ended before)" in said
+    assert f"{middle / 1e6:.3f} ms (kit (pid 1448); p10-p90 {span}: 104 expired, 104 with no kernel in flight)" in said
 
 
 def test_two_residency_intervals_have_no_median(hardware: Path) -> None:

@@ -320,10 +320,11 @@ def _actions(
             waiting = configuration.waiting_for_slices(compared, verdict.mode, expired)
         # Forecasts rank by elapsed time: where a latency is the problem, what may shorten it comes before what stays.
         of_victim = [one for one in waiting if one.tenant_id == victim]
-        slices = list(configuration.shorter_slices(of_victim or waiting))
         tail = list(configuration.for_tail(compared, verdict.mode, kube=kube)) if stays else []
+        # Of a mode that stays: then the two are no alternatives.
+        first_slices = stays and bool(of_victim) and not tail
+        slices = list(configuration.shorter_slices(of_victim or waiting, exclusive=not first_slices))
         if stays:
-            first_slices = bool(of_victim) and not tail
             if first_slices:
                 yield from slices
                 slices = []

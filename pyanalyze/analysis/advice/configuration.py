@@ -276,7 +276,7 @@ def waiting_for_slices(compared: Options, mode: Mode, expired: Collection[int]) 
     ]
 
 
-def shorter_slices(waiting: Sequence[Forecast]) -> Iterator[Advice]:
+def shorter_slices(waiting: Sequence[Forecast], *, exclusive: bool) -> Iterator[Advice]:
     """A trial of shorter time slices, where tenants mostly wait for their own: what it gains is in no forecast."""
     if not waiting:
         return
@@ -292,7 +292,7 @@ def shorter_slices(waiting: Sequence[Forecast]) -> Iterator[Advice]:
         "to a time slice of each other tenant. Shorter ones need more context switches. NVIDIA does not publish their "
         "lengths, so the gain is in no forecast",
         undo="nvidia-smi compute-policy --set-timeslice=0",
-        exclusive=True,
+        exclusive=exclusive,
         check_after=f"pyanalyze compare with a capture under that policy: units of work of {name} take less time",
     )
 

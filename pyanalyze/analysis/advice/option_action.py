@@ -29,7 +29,9 @@ if TYPE_CHECKING:
 #: Caps and instances change what `multiProcessorCount` says: the tenants of `fixtures/hardware/h100/mps-50-50-A-B`
 #: launch half as many blocks as without caps.
 _GRIDS = ". Units of work change if a program sizes its grids by the SMs that it sees"
-_UNDER_CAPS = ". A recording under caps underestimates what kernels would take on all SMs"
+_UNDER_CAPS = (
+    ". Under caps kernels were recorded on fewer SMs: on all of them they may slow each other by more than is forecast"
+)
 #: Where a gain is not certain and no tenant was recorded solo.
 _SOLO_FIRST = (
     f"# to check the forecast first, each tenant with no other one on the GPU: {recording(switches=False)}; then "

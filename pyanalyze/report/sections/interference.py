@@ -299,7 +299,7 @@ def _figure_blocks(device: Device, figures: Interference) -> list[Block]:
         Fact(
             "Speedup over serial execution",
             fmt.ratio(figures.speedup_over_serial),
-            "time of the solo runs one after the other, over the time of the co-run; 1 is no gain",
+            "solo runs one after the other, over the time from the first launch to the last end of any; 1 is no gain",
             basis,
         ),
         Fact("ANTT", fmt.number(figures.antt), "average normalised turnaround time: mean elapsed slowdown", basis),

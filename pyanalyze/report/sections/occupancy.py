@@ -325,7 +325,7 @@ def _kernel_blocks(device: Device, kernels: pl.DataFrame | None) -> list[Block]:
         Column("Occupancy", "theoretical", True),
         Column("Occupancy limited by"),
         Column("Waves", f"of blocks{'' if capped else '; below 1: empty block slots'}", True),
-        Column("Warps per SM", "corrected mean when solo, 95 % CI", True),
+        Column("Warps per SM", f"corrected mean {'of all SMs, ' if usable else ''}when solo, 95 % CI", True),
         Column("Grid x block", "blocks x threads", numeric=True, minor=True),
         Column("Registers", "per thread", numeric=True, minor=True),
         Column("Shared", "per block", numeric=True, minor=True),

@@ -77,7 +77,7 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
     ]
     if switches.context_creations:
         left_out = (
-            "to or from a context resident at most twice, beside another of its process: probably it was being created"
+            "around a context resident at most twice, beside another of its process: being created, or hardly used"
         )
         rows.insert(1, ("Switches left out", fmt.count(switches.context_creations), left_out, "inferred"))
     if switches.endings:
@@ -166,7 +166,7 @@ def _switch_parts(device: Device, switches: ContextSwitches) -> Table:
         Column("Part"),
         Column("From and to"),
         Column("Median", "of a switch", True),
-        Column("Total", "of all switches", True),
+        Column("Total", "of all counted", True),
         Column("Share", f"total over the {_of_time(device)}", True),
     )
     caption = (
@@ -215,7 +215,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("Intervals", f"complete{whole_intervals(device)}", True),
         Column("Median", numeric=True),
         Column("p10-p90", numeric=True),
-        Column("Expired / yielded", "ended with work / without", True),
+        Column("Expired / yielded", "a kernel / none in flight at the end", True),
         Column("Idle", "of its resident time", True),
     )
     parts = [
@@ -278,8 +278,9 @@ def _split_text(device: Device, summary: ResidencySummary) -> str:
     ended_how = "used up" if slice_known else "was switched out with work in flight in"
     return (
         f"{first} yielded in {fmt.count(early)} of {fmt.count(counts[0])} intervals, after "
-        f"{fmt.duration(yields.median_slice_ns)} (median): it had no more work. What it launches next may wait until "
-        f"{second} is switched out. {second} {ended_how} {fmt.count(whole)} of {fmt.count(counts[1])}, "
+        f"{fmt.duration(yields.median_slice_ns)} (median), with none of its kernels in flight. "
+        f"What it launches next may wait until {second} is switched out. "
+        f"{second} {ended_how} {fmt.count(whole)} of {fmt.count(counts[1])}, "
         f"{fmt.duration(uses_up.median_slice_ns)} each (median; inferred)."
     )
 

@@ -145,4 +145,8 @@ def _span(tenant: ResidencyTotals) -> str:
     ends = f"{fmt.duration(low)} - {fmt.duration(high)}"
     # Two groups, of which the median is one.
     both = tenant.expired and tenant.yielded
-    return f"{ends}: {fmt.count(tenant.expired)} expired, {fmt.count(tenant.yielded)} ended before" if both else ends
+    return (
+        f"{ends}: {fmt.count(tenant.expired)} expired, {fmt.count(tenant.yielded)} with no kernel in flight"
+        if both
+        else ends
+    )
