@@ -29,8 +29,6 @@ from pyanalyze.vocabulary import (
 
 #: Kinds of segments that are summed up where they are too short to be listed.
 _SUMS_SHOWN = 3
-#: Fraction of an excess: what is shorter than in a typical unit by so much is told.
-SHORTER: Final = 0.05
 #: Segments of a unit that are shown in text, the longest.
 MOST_SEGMENTS = 24
 #: Part of host time with work of another thread of the process in flight, from which on that is what it is.
@@ -379,11 +377,10 @@ class UnitGroup(Result):
     def largest(self) -> list[Excess]:
         """The causes that text and tables show, largest first: those that differ most from a typical unit.
 
-        One that is much shorter than there is a clue as well: what a typical unit waits for instead.
+        One that is shorter than there is a clue as well: what a typical unit waits for instead.
         """
-        whole_ns = sum(cause.ns for cause in self.causes)
-        told = [cause for cause in self.causes if cause.ns > 0 or -cause.ns >= SHORTER * abs(whole_ns)]
-        return sorted(sorted(told, key=lambda cause: -abs(cause.ns))[:MOST_CAUSES], key=lambda cause: -cause.ns)
+        most = sorted(self.causes, key=lambda cause: -abs(cause.ns))[:MOST_CAUSES]
+        return sorted(most, key=lambda cause: -cause.ns)
 
     @property
     def usual(self) -> list[Excess]:
