@@ -46,13 +46,22 @@ def load(captures: _Files = (), **options: Any) -> Session:
         return loaded(captures, **options)
     written = not all(any(Path(path).is_relative_to(one) for one in _ONLY_READ) for path, *_ in files)
     kept = _KEPT[written]
-    key = (tuple(files), repr(sorted(arguments.items())))
+    key = (tuple(files), repr([(name, _plain(value)) for name, value in sorted(arguments.items())]))
     if key not in kept:
         kept[key] = loaded(captures, **options)
         if len(kept) > _MOST[written]:
             kept.popitem(last=False)
     kept.move_to_end(key)
     return kept[key]
+
+
+def _plain(value: Any) -> Any:
+    """An argument as a command and a test both give it: one path or several, as texts or not, and nothing in any form."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()} or []
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return [_plain(one)[0] for one in value]
+    return [] if value is None else [str(value) if isinstance(value, Path) else value]
 
 
 def _files_of(arguments: dict[str, Any]) -> list[tuple[str, int, int, int]] | None:

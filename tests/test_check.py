@@ -23,6 +23,8 @@ from pyanalyze.results.occupancy import Bounded
 from pyanalyze.results.report import Report
 from pyanalyze.vocabulary import Condition
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 DEMO = "demo-time-slicing.sqlite"
 
 

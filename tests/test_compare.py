@@ -33,6 +33,8 @@ from pyanalyze.results.report import Report
 from pyanalyze.results.work import Batch, Configuration, Work
 from pyanalyze.vocabulary import Mode, unless
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 MS = 1_000_000
 DEMO = "demo-time-slicing.sqlite"
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.copies import Copies
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 PAGEABLE, PINNED, DEVICE, MANAGED = 0, 1, 2, 4
 TO_DEVICE, TO_HOST, MIGRATED, MIGRATED_BACK = 1, 2, 11, 12
 

@@ -45,6 +45,8 @@ from pyanalyze.vocabulary import (
     UnitSource,
 )
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 INTERACTIVE, BACKGROUND = "interactive", "background"
 
 

@@ -15,6 +15,11 @@ def test_a_session_is_that_of_the_file_as_it_is_now(fixtures: Path, tmp_path: Pa
     shutil.copyfile(fixtures / "mps.sqlite", capture)
     first = load(capture)
     assert load(capture) is first
+    # Commands and tests name the same files in their own ways.
+    assert load((str(capture),), samples=(), tenants={}, work=None) is first
+    assert load([capture, fixtures / "mig.sqlite"]) is not first
+    assert load(capture, tenants={"a": 355_932}) is not load(capture, tenants={"b": 355_932})
+    assert load(capture, tenants={"a": 355_932}) is not first
     assert load(capture, tables=["nvtx"]) is not first
     shutil.copyfile(fixtures / "mig.sqlite", capture)
     assert [verdict.mode for verdict in load(capture).classify()] == ["mig"]

@@ -25,6 +25,8 @@ from pyanalyze.analysis.sharing import Case, judge
 from pyanalyze.errors import SamplesUnreadable
 from pyanalyze.vocabulary import Mode
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 ROOT = Path(__file__).parents[1]
 SAMPLES = ROOT / "fixtures" / "samples"
 

@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from pyanalyze.report.blocks import Block
     from pyanalyze.results.report import Device, Report
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 WINDOW = (examples.START, examples.START + examples.LENGTH)
 
 

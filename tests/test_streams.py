@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
     from pyanalyze.results.streams import Streams
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 FREE, BLOCKING, LEGACY = 2, 1, 3
 
 
