@@ -49,6 +49,8 @@ from pyanalyze.tables.selections import covered_ns
 from pyanalyze.text.format import count
 from pyanalyze.vocabulary import TRAITS, Answer, Condition
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 ROOT = Path(__file__).parent.parent
 H100 = ROOT / "fixtures" / "hardware" / "h100"
 H200 = ROOT / "fixtures" / "hardware" / "h200"
