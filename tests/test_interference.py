@@ -52,6 +52,8 @@ from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.slowdown import victim_sentence
 from pyanalyze.results.interference import ExecutionSplit
 
+pytestmark = pytest.mark.usefixtures("commands_share_sessions")
+
 ROOT = Path(__file__).parent.parent
 CAPTURES, HARDWARE = ROOT / "fixtures" / "captures", ROOT / "fixtures" / "hardware"
 #: Equal kernels, every way of sharing that has an answer with baselines.
