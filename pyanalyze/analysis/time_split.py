@@ -762,9 +762,6 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
     """Units of work between which most of the host's time lies; None: there are none."""
     import polars as pl
 
-    calls = tables.calls()
-    if calls is None:
-        return None
     full = pl.col("text").cast(pl.String)
     # A number that all have is part of the name.
     text = full.str.replace_all(r"\d+", "#")
@@ -787,7 +784,8 @@ def _unit_pauses(tables: TableSet, tenant: Mapping[str, Any], host_ns: int) -> U
         # Most programs are told by this alone: their calls, of which there may be millions, need not be looked at.
         if spans.height >= ENOUGH_UNITS and 2 * int((between["end_ns"] - between["start_ns"]).sum()) >= host_ns:
             candidates.append((name, of_name, spans, between))
-    if not candidates:
+    calls = tables.calls() if candidates else None
+    if calls is None:
         return None
     own = calls.select(*_OF_CALLS).filter(of_process(tenant))
     work = work_of(tables, tenant, ("kernels", "memops", "graph_launches"), "correlation_id")

@@ -11,7 +11,8 @@ from pyanalyze.text import format as fmt
 from pyanalyze.text.format import capital
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Mapping
+    from typing import Any
 
     import polars as pl
 
@@ -207,60 +208,34 @@ def _of(processes: Collection[tuple[int, int | None]] | None, rows: pl.DataFrame
     return rows.join(wanted, on=process, how="semi", nulls_equal=True)
 
 
-def _first_call(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> int:
-    """The lowest number of a recorded call of any of the processes, if it is none of a set-up; else 0."""
-    import polars as pl
-
-    calls = tables.calls()
-    if calls is None or tables.selection.narrowed:
-        return 0
-    first = _of(processes, calls).filter(pl.col("correlation_id") > 0)["correlation_id"].min()
-    return first if isinstance(first, int) and first > _SET_UP_CALLS else 0
+def _first_call(found: Mapping[str, Any]) -> int:
+    """The lowest number of a recorded call of any process, if it is none of a set-up; else 0."""
+    first = min((call for _, call, _, _ in found["begins"]), default=0)
+    return first if first > _SET_UP_CALLS else 0
 
 
-def _cut_at_start(tables: TableSet, processes: Collection[tuple[int, int | None]] | None) -> tuple[int, int]:
-    """The first call of :func:`_first_call`, and kernels of earlier calls.
+def _cut_at_start(tables: TableSet, found: Mapping[str, Any]) -> tuple[int, int]:
+    """The lowest number of a recorded call of a process of which earlier calls are missing, and kernels of those.
 
     Without such kernels nsys may have left out calls of the set-up, unless the records are a small part of the
     recording. Zeros: nothing is missing that shows.
     """
-    import polars as pl
-
-    if "kernels" not in tables or tables.selection.narrowed:
-        return 0, 0
-    process = ["capture", "pid"]
-    kernels = tables.columns("kernels", *process, "correlation_id").filter(pl.col("correlation_id") > 0)
-    kernels = _of(processes, kernels)
-    # There may be millions of calls: those of a recording that began before its work need not be read.
-    first_kernels = kernels.group_by(process).agg(pl.col("correlation_id").min())
-    late = first_kernels.filter(pl.col("correlation_id") > _SET_UP_CALLS).select(process)
-    calls = None if late.is_empty() else tables.calls()
-    if calls is None:
-        return 0, 0
-    firsts = (
-        calls.lazy()
-        .group_by(process)
-        .agg(first=pl.col("correlation_id").filter(pl.col("correlation_id") > 0).min())
-        .filter(pl.col("first") > _SET_UP_CALLS)
-        .collect()
-        .join(late, on=process, how="semi", nulls_equal=True)
-    )
-    is_before = pl.col("correlation_id") < pl.col("first")
-    earlier = first_kernels.join(firsts, on=process, nulls_equal=True).filter(is_before).drop("correlation_id")
-    before = kernels.join(earlier, on=process, nulls_equal=True).filter(is_before)
-    if before.is_empty():
-        firsts = firsts.join(_few_of_recording(tables), on="capture", how="semi")
-    first = (firsts if before.is_empty() else before)["first"].min()
-    return (first, before.height) if isinstance(first, int) else (0, 0)
+    late = [begin for begin in found["begins"] if begin[2] is not None and min(begin[1:3]) > _SET_UP_CALLS]
+    before = [begin for begin in late if begin[3]]
+    if late and not before:
+        few = _few_of_recording(tables)
+        late = [begin for begin in late if begin[0][0] in few]
+    first = min((call for _, call, _, _ in before or late), default=0)
+    return first, sum(kernels for *_, kernels in before)
 
 
-def _few_of_recording(tables: TableSet) -> pl.DataFrame:
+def _few_of_recording(tables: TableSet) -> set[int]:
     """Captures whose records are a small part of their recording."""
     import polars as pl
 
     recorded = pl.col("recording_end_ns") - pl.col("recording_start_ns")
     held = pl.col("end_ns") - pl.col("start_ns")
-    return tables.capture.filter(held < LEAST_COVERED * recorded).select("capture")
+    return set(tables.capture.filter(held < LEAST_COVERED * recorded)["capture"])
 
 
 def launch_records(
@@ -303,8 +278,9 @@ def launch_records(
             for row in tables.rows_where("quality", "name", "export_cut")
         ),
     )
+    whole = not tables.selection.narrowed
     if not records.without_record and not records.export_cut:
-        first, lacking = _cut_at_start(tables, wanted)
+        first, lacking = _cut_at_start(tables, found) if whole else (0, 0)
         return replace(records, first_call=first, without_call_at_start=lacking)
     if not records.only_unfinished:
         return records
@@ -318,7 +294,7 @@ def launch_records(
         records,
         tracing_ended=_tracing_ended(tables, wanted),
         recording_left_ns=max(min(left_ns), 0) if len(left_ns) == len(captures) > 0 else 0,
-        first_call=_first_call(tables, wanted),
+        first_call=_first_call(found) if whole else 0,
     )
 
 

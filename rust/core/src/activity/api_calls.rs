@@ -101,6 +101,21 @@ pub struct LaunchRecords {
     pub without_record_at_end: u64,
     /// API calls that failed: function, code, how many; most first.
     pub errors: Vec<(String, i32, u64)>,
+    /// Where the records of each process with a numbered call begin.
+    pub begins: Vec<RecordsBegin>,
+}
+
+/// Where the records of a process begin. Its calls are numbered (correlation id) as they come.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct RecordsBegin {
+    /// Of whom.
+    pub process: Process,
+    /// The lowest number of a recorded call.
+    pub first_call: u32,
+    /// The lowest number of a call that launched a recorded kernel; `None`: there is none.
+    pub first_kernel: Option<u32>,
+    /// Kernels that earlier calls than the first recorded one launched.
+    pub kernels_before: u64,
 }
 
 /// The name of a call as the CUDA documentation has it: without the version that CUPTI appends.
@@ -474,6 +489,11 @@ fn role(name: &str) -> Role {
 /// Correlation ids of launch calls of a process, in the end of those without a record; those of launches into a graph that is being captured.
 #[derive(Default)]
 struct Launched {
+    /// The lowest id of any call, launch or not.
+    first_call: Option<u32>,
+    /// The lowest id of a kernel, and kernels with a lower id than any call.
+    first_kernel: Option<u32>,
+    kernels_before: u64,
     ids: IdSet,
     /// Those that launched a graph.
     graphs: IdSet,
@@ -573,8 +593,9 @@ fn launches_and_records(
             let calls = errors.entry((name, code)).or_default();
             *calls = calls.saturating_add(1);
         }
-        let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
         let Some(mine) = launched.entry(process) else { continue };
+        lower(&mut mine.first_call, at(correlation, row));
+        let Some((_, role)) = names.of(row).filter(|(_, role)| *role != Role::Other) else { continue };
         let thread = tid.at(row).unwrap_or(u32::MAX);
         match role {
             Role::BeginCapture => *mine.capturing.entry(thread).or_default() += 1,
@@ -610,10 +631,22 @@ fn launches_and_records(
     let mut errors: Vec<_> = errors.into_iter().map(|((name, code), calls)| (name, code, calls)).collect();
     errors.sort_by(|a, b| b.2.cmp(&a.2).then_with(|| (&a.0, a.1).cmp(&(&b.0, b.1))));
     found.errors = errors;
+    let begins = launched.sorted().filter_map(|(process, of)| {
+        let Launched { first_call, first_kernel, kernels_before, .. } = *of;
+        Some(RecordsBegin { process, first_call: first_call?, first_kernel, kernels_before })
+    });
+    found.begins = begins.collect();
     Ok(Some((found, launched)))
 }
 
-/// Takes the correlation ids of all work out of those that its process launched.
+/// Keeps the lowest id; 0 is none.
+fn lower(lowest: &mut Option<u32>, id: Option<u32>) {
+    if let Some(id) = id.filter(|id| *id > 0) {
+        *lowest = Some(lowest.map_or(id, |lowest| lowest.min(id)));
+    }
+}
+
+/// Takes the correlation ids of all work out of those that its process launched, and sees which kernels came first.
 fn take_recorded(session: &Tables, launched: &mut ByKey<Process, Launched>) -> Result<()> {
     for table in [&schema::KERNELS, &schema::GRAPH_LAUNCHES, &schema::MEMOPS] {
         let Some(batch) = session.get(table.name) else { continue };
@@ -623,6 +656,11 @@ fn take_recorded(session: &Tables, launched: &mut ByKey<Process, Launched>) -> R
         for row in 0..columns.rows() {
             let of = launched.get_mut((capture.value(row), at(pid, row)));
             let Some((of, id)) = of.zip(at(correlation, row)) else { continue };
+            if table.name == schema::KERNELS.name {
+                lower(&mut of.first_kernel, Some(id));
+                let before = id > 0 && of.first_call.is_some_and(|first| id < first);
+                of.kernels_before = of.kernels_before.saturating_add(u64::from(before));
+            }
             if of.ids.remove(id) {
                 of.recorded = of.recorded.max(Some(id));
             }
@@ -851,9 +889,31 @@ mod tests {
         );
         let errors =
             vec![("cudaDeviceSynchronize".to_owned(), 700, 2), ("cudaLaunchKernel".to_owned(), 700, 1)];
-        let without =
-            LaunchRecords { launches: 3, graphs: 1, without_record: 1, without_record_at_end: 0, errors };
+        let begins = vec![begin(1, Some(1), 0)];
+        let without = LaunchRecords {
+            launches: 3,
+            graphs: 1,
+            without_record: 1,
+            without_record_at_end: 0,
+            errors,
+            begins,
+        };
         assert_eq!(found, Some(without));
+    }
+
+    fn begin(first_call: u32, first_kernel: Option<u32>, kernels_before: u64) -> RecordsBegin {
+        RecordsBegin { process: (0, Some(7)), first_call, first_kernel, kernels_before }
+    }
+
+    #[test]
+    fn kernels_of_calls_before_the_first_recorded_one_are_counted() {
+        // The first call is none that launches, and number 0 is none.
+        let rows = [("cudaMalloc", 5, 0, 0, 1), ("cudaFree", 0, 0, 2, 3), ("cudaLaunchKernel", 6, 0, 4, 5)];
+        let begins = |rows: &[C<'_>], recorded: &[u32]| records(rows, recorded).unwrap().begins;
+        assert_eq!(begins(&rows, &[6, 3, 4, 0]), [begin(5, Some(3), 2)]);
+        assert_eq!(begins(&rows, &[5, 6]), [begin(5, Some(5), 0)]);
+        assert_eq!(begins(&rows, &[]), [begin(5, None, 0)]);
+        assert_eq!(begins(&[("cudaFree", 0, 0, 2, 3)], &[1]), []);
     }
 
     #[test]
