@@ -96,13 +96,16 @@ def outside(rows: pl.DataFrame, others: pl.DataFrame) -> pl.DataFrame:
     --------
     >>> import polars
     >>> rows, others = (polars.DataFrame({"start_ns": a, "end_ns": b}) for a, b in (([0, 20], [10, 30]), ([4], [22])))
-    >>> outside(rows, others).rows()
-    [(0, 4), (22, 30)]
+    >>> outside(rows, others).rows(), outside(rows.clear(), others).rows()
+    ([(0, 4), (22, 30)], [])
     """
     import polars as pl
 
     own = rows.select("start_ns", "end_ns").sort("start_ns")
-    holes = pl.DataFrame({"start_ns": [_LONG_BEFORE, *own["end_ns"]], "end_ns": [*own["start_ns"], -_LONG_BEFORE]})
+    first, last = (pl.Series([ns], dtype=pl.Int64) for ns in (_LONG_BEFORE, -_LONG_BEFORE))
+    # Without an interval, columns may have another type.
+    starts, ends = (own[name].cast(pl.Int64) for name in own.columns)
+    holes = pl.DataFrame({"start_ns": pl.concat([first, ends]), "end_ns": pl.concat([starts, last])})
     taken = union(pl.concat([holes, others.select("start_ns", "end_ns")]))
     return taken.select(start_ns="end_ns", end_ns=pl.col("start_ns").shift(-1)).drop_nulls()
 

@@ -141,7 +141,8 @@ def launched(tables: TableSet, tenant: Mapping[str, Any], names: Iterable[str]) 
     import polars as pl
 
     work = work_of(tables, tenant, names, "start_ns", "end_ns", "correlation_id")
-    calls = tables.calls()
+    # There may be millions of calls: those of no work need not be looked at.
+    calls = None if work.is_empty() else tables.calls()
     if calls is None:
         called = work.select("correlation_id", asked="start_ns", called="start_ns").clear()
     else:

@@ -82,12 +82,16 @@ def _waited(tables: TableSet, given: Mapping[str, AnyTable], key: tuple[int, int
         covered = union(spans)
         return covered_until(gaps["start_ns"], covered) - covered_until(gaps["free_ns"], covered)
 
+    # Mostly two of these are the same.
+    all_ns = inside(waiting)
+    beside_ns = all_ns if beside_others is waiting else inside(beside_others)
+    nobody_ns = beside_ns if nobody is beside_others else inside(nobody)
     begins = pl.Series([0, *accumulate(batch.launches for batch in batches)][:-1], dtype=gaps["launch"].dtype)
     sums = (
         gaps.select(
             batch=begins.search_sorted(gaps["launch"], side="right").cast(pl.Int64) - 1,
-            absent=inside(waiting) - inside(beside_others),
-            beside=inside(beside_others) - inside(nobody),
+            absent=all_ns - beside_ns,
+            beside=beside_ns - nobody_ns,
         )
         .group_by("batch")
         .sum()
