@@ -1627,7 +1627,8 @@ def test_elapsed_slowdowns_without_solo_recordings_hold_what_was_measured() -> N
 
 def test_of_two_elapsed_slowdowns_of_a_tenant_the_report_says_which_to_quote() -> None:
     text = run("report", str(H200 / "torch-slices-jax_train-decode.sqlite"), "-f", "md", "--pictures", "none").stdout
-    assert "Interference has 2.17x for python3 (pid 1905) (here 2.52x). Quote Interference" in text
+    said = "2.52x where 2.17x was found for python3 (pid 1905) (Interference). Of now quote Interference"
+    assert said in text
 
 
 def test_residency_ends_where_switch_records_end_though_another_process_works_later() -> None:

@@ -260,9 +260,10 @@ def launch_records(
     """Count `launches`, `graphs` among them, those `without_record` of their work, and failed calls.
 
     `without_record_at_end` are those after the last one of their process with a record; `errors` are function, code
-    and how many. `begins` are processes with a numbered call (correlation id): the lowest number of a call, the lowest
-    one of a kernel (None: it has none), and how many kernels have a lower number than any call. Of some processes
-    (capture, pid; None: of all); None where they called nothing.
+    and how many. `begins` are processes with a numbered call (correlation id): `process`, the lowest number of a call
+    (`first_call`), the lowest one of a kernel (`first_kernel`; None: it has none), and how many kernels have a lower
+    number than any call (`kernels_before`). Of some processes (capture, pid; None: of all); None where they called
+    nothing.
     """
 
 def timeline(session: Mapping[str, Any], start_ns: int, end_ns: int, marks: int, progress: _Progress = None) -> Table:

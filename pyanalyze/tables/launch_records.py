@@ -210,7 +210,7 @@ def _of(processes: Collection[tuple[int, int | None]] | None, rows: pl.DataFrame
 
 def _first_call(found: Mapping[str, Any]) -> int:
     """The lowest number of a recorded call of any process, if it is none of a set-up; else 0."""
-    first = min((call for _, call, _, _ in found["begins"]), default=0)
+    first = min((begin["first_call"] for begin in found["begins"]), default=0)
     return first if first > _SET_UP_CALLS else 0
 
 
@@ -220,13 +220,17 @@ def _cut_at_start(tables: TableSet, found: Mapping[str, Any]) -> tuple[int, int]
     Without such kernels nsys may have left out calls of the set-up, unless the records are a small part of the
     recording. Zeros: nothing is missing that shows.
     """
-    late = [begin for begin in found["begins"] if begin[2] is not None and min(begin[1:3]) > _SET_UP_CALLS]
-    before = [begin for begin in late if begin[3]]
+    late = [
+        begin
+        for begin in found["begins"]
+        if begin["first_kernel"] is not None and min(begin["first_call"], begin["first_kernel"]) > _SET_UP_CALLS
+    ]
+    before = [begin for begin in late if begin["kernels_before"]]
     if late and not before:
         few = _few_of_recording(tables)
-        late = [begin for begin in late if begin[0][0] in few]
-    first = min((call for _, call, _, _ in before or late), default=0)
-    return first, sum(kernels for *_, kernels in before)
+        late = [begin for begin in late if begin["process"][0] in few]
+    first = min((begin["first_call"] for begin in before or late), default=0)
+    return first, sum(begin["kernels_before"] for begin in before)
 
 
 def _few_of_recording(tables: TableSet) -> set[int]:

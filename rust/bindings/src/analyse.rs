@@ -287,8 +287,23 @@ pub(crate) fn calls_by_name(
     Ok(found.into_iter().map(|one| (one.process, one.name, one.calls, one.total_ns)).collect())
 }
 
-/// What became of launch calls, as a dictionary; errors are function, code, how many; `begins` are process, first call,
-/// first kernel, kernels before.
+/// Where the records of a process begin, as a dictionary.
+#[derive(IntoPyObject)]
+pub(crate) struct RecordsBegin {
+    process: Process,
+    first_call: u32,
+    first_kernel: Option<u32>,
+    kernels_before: u64,
+}
+
+impl From<&api_calls::RecordsBegin> for RecordsBegin {
+    fn from(begin: &api_calls::RecordsBegin) -> Self {
+        let api_calls::RecordsBegin { process, first_call, first_kernel, kernels_before } = *begin;
+        Self { process, first_call, first_kernel, kernels_before }
+    }
+}
+
+/// What became of launch calls, as a dictionary; errors are function, code, how many.
 #[derive(IntoPyObject)]
 pub(crate) struct LaunchRecords {
     launches: u64,
@@ -296,7 +311,7 @@ pub(crate) struct LaunchRecords {
     without_record: u64,
     without_record_at_end: u64,
     errors: Vec<(String, i32, u64)>,
-    begins: Vec<(Process, u32, Option<u32>, u64)>,
+    begins: Vec<RecordsBegin>,
 }
 
 /// What became of launch calls of some processes, or of all.
@@ -312,10 +327,8 @@ pub(crate) fn launch_records(
     let watch = PyWatch::new(progress);
     let found = py.detach(|| api_calls::launch_records(&session, processes.as_ref(), &watch));
     let found = found.map_err(|e| watch.raise(e))?;
-    let begin =
-        |of: &api_calls::RecordsBegin| (of.process, of.first_call, of.first_kernel, of.kernels_before);
     Ok(found.map(|found| LaunchRecords {
-        begins: found.begins.iter().map(begin).collect(),
+        begins: found.begins.iter().map(RecordsBegin::from).collect(),
         launches: found.launches,
         graphs: found.graphs,
         without_record: found.without_record,
