@@ -41,6 +41,7 @@ from pyanalyze.report.sentences.capture import cut_sentences
 from pyanalyze.report.sentences.cause import cause_sentence
 from pyanalyze.report.sentences.co_run import co_run_part
 from pyanalyze.report.sentences.gpu_time import gpu_time_rows, gpu_time_text
+from pyanalyze.report.sentences.lead import lead_sentences
 from pyanalyze.report.sentences.occupancy import while_in_flight
 from pyanalyze.report.sentences.slowdown import aggressors_text
 from pyanalyze.report.sentences.time_split import limit_text
@@ -2394,8 +2395,11 @@ def test_sms_are_told_of_the_time_with_kernels_in_flight() -> None:
     # What is missing to all SMs are switches, 52 ms of 989 ms in flight, and ends of kernels.
     assert 0.9 < active.value < 1
     page = " ".join(run("occupancy", path).stdout.split())
-    assert f"SMs active while in flight {100 * active.value:.0f} % (" in page
-    assert f"(mean over the {100 * part:.1f} % of the window with work in flight, switched out or not)" in page
+    assert f"SMs active, time with kernels {100 * active.value:.0f} % (" in page
+    # Of all traced kernels, not of a tenant's nor of the time in which one is resident: those are other shares.
+    in_flight = "any traced kernel in flight, its tenant resident or switched out"
+    assert f"(mean over the {100 * part:.1f} % of the window with {in_flight})" in page
+    assert f"Mean over the time with {in_flight}: {100 * active.value:.0f} % (" in lead_sentences(device)[2]
 
 
 def test_sms_of_a_group_of_mps_clients_are_counted_once() -> None:

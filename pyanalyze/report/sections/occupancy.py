@@ -22,7 +22,7 @@ from pyanalyze.report.blocks import (
 )
 from pyanalyze.report.sections.base import DeviceSection, Inputs
 from pyanalyze.report.sentences.missing import why_missing, why_missing_or_nothing
-from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, while_in_flight
+from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, kernels_in_flight, while_in_flight
 from pyanalyze.report.sentences.samples import samples_text
 from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.report.sentences.words import LONG, recorded_ns
@@ -108,11 +108,11 @@ def _blocks(device: Device, inputs: Inputs) -> list[Block]:
         ]
         if (busy := while_in_flight(occupancy)) is not None:
             active, warps = busy
-            out = ", switched out or not" if TRAITS[device.sharing.mode].time_sliced else ""
-            covered = f"mean over the {fmt.percent(occupancy.in_flight)} of the window with work in flight{out}"
+            part, in_flight = fmt.percent(occupancy.in_flight), kernels_in_flight(device)
+            covered = f"mean over the {part} of the window with {in_flight}"
             facts += [
-                Fact("SMs active while in flight", bounded_text(active), covered, occupancy.basis),
-                Fact("Warp slots while in flight", bounded_text(warps), covered, occupancy.basis),
+                Fact("SMs active, time with kernels", bounded_text(active), covered, occupancy.basis),
+                Fact("Warp slots in use, time with kernels", bounded_text(warps), covered, occupancy.basis),
             ]
         if check is not None:
             facts.append(

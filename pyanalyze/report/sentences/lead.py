@@ -9,7 +9,14 @@ from pyanalyze.report.sentences.cause import cause_sentence, cause_text, lost_te
 from pyanalyze.report.sentences.gpu_time import residency_sentence
 from pyanalyze.report.sentences.missing import short_why, solo_first
 from pyanalyze.report.sentences.mode import agreement_text, confidence_scope, mode_text, verdict_sentence
-from pyanalyze.report.sentences.occupancy import bounded_text, by_traced, counted_sms, occupancy_basis, while_in_flight
+from pyanalyze.report.sentences.occupancy import (
+    bounded_text,
+    by_traced,
+    counted_sms,
+    kernels_in_flight,
+    occupancy_basis,
+    while_in_flight,
+)
 from pyanalyze.report.sentences.samples import gpu_metrics_text, samples_text
 from pyanalyze.report.sentences.slowdown import (
     aggressors_text,
@@ -23,7 +30,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import TRAITS, Answer, Mode
+from pyanalyze.vocabulary import Answer, Mode
 
 if TYPE_CHECKING:
     from pyanalyze.analysis.impact import Victim
@@ -48,8 +55,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
             known += ", 95 % interval"
         parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
         if (busy := while_in_flight(device.occupancy)) is not None:
-            out = ", switched out or not" if TRAITS[device.sharing.mode].time_sliced else ""
-            parts.append(f"While work is in flight{out}: {bounded_text(busy[0])}.")
+            parts.append(f"Mean over the time with {kernels_in_flight(device)}: {bounded_text(busy[0])}.")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:

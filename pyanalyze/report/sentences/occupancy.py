@@ -8,7 +8,7 @@ from pyanalyze.analysis.impact import untraced_share
 from pyanalyze.report.sentences.tenants import has_untraced
 from pyanalyze.results.occupancy import Bounded
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY
+from pyanalyze.vocabulary import NEGLIGIBLE_RESIDENCY, TRAITS
 
 if TYPE_CHECKING:
     from pyanalyze.results.occupancy import CounterCheck, Occupancy
@@ -47,6 +47,12 @@ def while_in_flight(found: Occupancy) -> tuple[Bounded, Bounded] | None:
         for one in (found.sm_active, found.warps)
     )
     return active, warps
+
+
+def kernels_in_flight(device: Device) -> str:
+    """Name the time of :func:`while_in_flight`: of all traced tenants together, not of the one that is resident."""
+    out = ", its tenant resident or switched out" if TRAITS[device.sharing.mode].time_sliced else ""
+    return f"any traced kernel in flight{out}"
 
 
 def counted_sms(device: Device) -> CounterCheck | None:
