@@ -374,6 +374,8 @@ SLOW_TAIL: Final = 1.2
 ENOUGH_UNITS: Final = 5
 #: Fewer units of one name have no percentiles.
 ENOUGH_FOR_TAIL: Final = 20
+#: Of fewer values p10 and p90, by nearest rank, are the least and the largest: they are called that.
+ENOUGH_FOR_P10_P90: Final = 10
 #: Blocks of a grid over SMs up to which it is too small: a tenth of the SMs or more have no block of it.
 FEW_BLOCKS: Final = 0.9
 #: Copies of tenants on one device that are forecast: as many clients as one MPS server takes (up to CUDA 13.0).

@@ -1416,6 +1416,43 @@ def test_two_residency_intervals_have_no_median(hardware: Path) -> None:
     page = run("report", hardware / "green-64-64-A-B.sqlite", "-f", "md").stdout
     assert "1.488 s" not in page
     assert re.search(r"\| kit \| 100\.0 % \*observed\* \| 2 \| too few \| 21\.61 ms - 2\.954 s \|", page)
+    # Of two neither is a p10.
+    assert "| Shortest to longest |" in page
+    assert "p10-p90" not in page
+
+
+@pytest.mark.parametrize(
+    ("slices", "column", "cells"),
+    [
+        ((9, 8), "Shortest to longest", ("1.000 ms - 3.000 ms", "1.000 ms - 3.000 ms")),
+        ((10, 9), "p10-p90", ("1.000 ms - 3.000 ms", "1.000 ms - 3.000 ms (shortest to longest)")),
+        ((606, 1), "p10-p90", ("1.000 ms - 3.000 ms", "one interval")),
+    ],
+)
+def test_few_intervals_have_no_p10(slices: tuple[int, int], column: str, cells: tuple[str, str]) -> None:
+    """By nearest rank the p10 and the p90 of up to 9 values are the first and the last."""
+    report = examples.time_sliced()
+    (device,) = report.devices
+    assert device.residency_summary is not None
+    tenants = [
+        one.model_copy(update={"slices": n, "p10_slice_ns": 1_000_000, "p90_slice_ns": 3_000_000})
+        for one, n in zip(device.residency_summary.tenants, slices, strict=True)
+    ]
+    # Their medians differ, so that the sentence names those that are known, with ranges.
+    tenants[0] = tenants[0].model_copy(update={"median_slice_ns": 1_000_000})
+    tenants[1] = tenants[1].model_copy(update={"median_slice_ns": 3_000_000})
+    summary = device.residency_summary.model_copy(update={"tenants": tenants})
+    device = device.model_copy(update={"residency_summary": summary})
+    changed = report.model_copy(update={"devices": [device]})
+    blocks = _section(changed, "residency")
+    (table,) = [one for one in blocks if isinstance(one, Table) and one.caption.startswith("Residency intervals per")]
+    at = [one.title for one in table.columns].index(column)
+    assert tuple(row[at].text for row in table.rows) == cells
+    said = residency_sentence(device)
+    # One interval has no median that the sentence could set against another.
+    both = min(slices) >= 5
+    assert ("; p10-p90 1.000 ms - 3.000 ms" in said) == (both and max(slices) >= 10)
+    assert ("; shortest to longest 1.000 ms - 3.000 ms" in said) == both
 
 
 def test_a_heading_names_only_counters_that_were_recorded() -> None:

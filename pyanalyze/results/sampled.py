@@ -7,13 +7,12 @@ from typing import Literal
 from pydantic import Field
 
 from pyanalyze.results.model import Finite, Result, Text
+from pyanalyze.vocabulary import ENOUGH_FOR_P10_P90
 
 __all__ = ["SampledCounter"]
 
 #: Part of p90 that lies between p10 and p90 from which on a mean alone says too little: few samples are near it.
 _VARIED = 0.15
-#: Samples from which on the nearest rank of 90 % is not the largest one.
-_PERCENTILES_FROM = 10
 
 
 class SampledCounter(Result):
@@ -55,7 +54,7 @@ class SampledCounter(Result):
         >>> SampledCounter(name="a", unit="W", mean=300, low=70, high=450, n=9, p10=70, p90=450).has_percentiles
         False
         """
-        return self.p10 is not None and self.n >= _PERCENTILES_FROM
+        return self.p10 is not None and self.n >= ENOUGH_FOR_P10_P90
 
     @property
     def varies(self) -> bool:

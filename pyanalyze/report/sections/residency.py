@@ -23,6 +23,7 @@ from pyanalyze.report.sentences.missing import why_missing
 from pyanalyze.report.sentences.residency import (
     median_interval,
     of_intervals,
+    range_name,
     too_few_intervals,
     unlike_medians,
     whole_intervals,
@@ -33,6 +34,7 @@ from pyanalyze.report.sentences.words import recorded_ns, share_of_residency
 from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
+from pyanalyze.text.format import capital
 from pyanalyze.vocabulary import ENOUGH_INTERVALS
 
 if TYPE_CHECKING:
@@ -200,7 +202,7 @@ def _slice_tables(device: Device) -> list[Block]:
             Cell(fmt.percent(t.gpu_time_share), basis=summary.basis),
             Cell(fmt.count(t.slices)),
             value_cell("too few" if too_few_intervals(t.slices) else fmt.duration(t.median_slice_ns)),
-            value_cell(_most(t)),
+            value_cell(_most(t, range_name(summary.tenants))),
             value_cell(fmt.UNKNOWN if t.expired is None else f"{fmt.count(t.expired)} / {fmt.count(t.yielded)}"),
             value_cell(fmt.percent(t.idle_share)),
         )
@@ -214,7 +216,7 @@ def _slice_tables(device: Device) -> list[Block]:
         Column("GPU time share", f"of the {of_time}", True),
         Column("Intervals", f"complete{whole_intervals(device)}", True),
         Column("Median", numeric=True),
-        Column("p10-p90", numeric=True),
+        Column(capital(range_name(summary.tenants)), numeric=True),
         Column("Expired / yielded", "a kernel / none in flight at the end", True),
         Column("Idle", "of its resident time", True),
     )
@@ -310,10 +312,15 @@ def _without_kernels_text(device: Device) -> str:
     )
 
 
-def _most(tenant: ResidencyTotals) -> str:
+def _most(tenant: ResidencyTotals, column: str) -> str:
+    """The range of lengths; of a tenant with too few for the percentiles that the column names, its name as well."""
     if tenant.p10_slice_ns is None:
         return fmt.UNKNOWN
-    return f"{fmt.duration(tenant.p10_slice_ns)} - {fmt.duration(tenant.p90_slice_ns)}"
+    if tenant.slices == 1:
+        return "one interval"
+    mine = range_name([tenant])
+    note = "" if mine == column else f" ({mine})"
+    return f"{fmt.duration(tenant.p10_slice_ns)} - {fmt.duration(tenant.p90_slice_ns)}{note}"
 
 
 def _lost(dropped: int | None) -> str:

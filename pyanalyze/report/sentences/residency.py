@@ -9,9 +9,11 @@ from pyanalyze.report.sentences.tenants import residency_labels
 from pyanalyze.report.sentences.words import share_of_residency, window_length_ns
 from pyanalyze.results.switch_cost import inferred_switch
 from pyanalyze.text import format as fmt
-from pyanalyze.vocabulary import ENOUGH_INTERVALS, UNLIKE_INTERVALS, are_unlike
+from pyanalyze.vocabulary import ENOUGH_FOR_P10_P90, ENOUGH_INTERVALS, UNLIKE_INTERVALS, are_unlike
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from pyanalyze.results.report import Device
     from pyanalyze.results.residency import ResidencyTotals
     from pyanalyze.results.switch_cost import InferredSwitch
@@ -54,7 +56,7 @@ def switch_cost_text(device: Device, *, short: bool = False, with_share: bool = 
         text += f", {with_saving_text(inferred, device)}"
     if not short and switches.median_slice_ns is not None:
         if medians := unlike_medians(device):
-            each = [f"{fmt.duration(ns)} ({label}{f'; p10-p90 {span}' if span else ''})" for label, ns, span in medians]
+            each = [f"{fmt.duration(ns)} ({label}{f'; {span}' if span else ''})" for label, ns, span in medians]
             ends = median_interval(device, switches.median_slice_ns)
             said = fmt.names(each) if len(each) <= _EACH_MEDIAN else f"of each tenant {ends}"
             text += f"; median residency intervals {said}"
@@ -98,10 +100,15 @@ def too_few_intervals(intervals: int) -> bool:
     return 1 < intervals < ENOUGH_INTERVALS
 
 
+def range_name(tenants: Sequence[ResidencyTotals]) -> str:
+    """What the ranges of lengths of these tenants are: of all of their intervals, where none has enough for a p10."""
+    return "p10-p90" if any(t.slices >= ENOUGH_FOR_P10_P90 for t in tenants) else "shortest to longest"
+
+
 def unlike_medians(device: Device) -> list[tuple[str, int, str]]:
     """Median residency interval of each tenant, where they differ: hardly an interval is as long as that of all.
 
-    With p10-p90, where the intervals of the tenant differ as well: half of them may be short and half long.
+    With their range, where the intervals of the tenant differ as well: half of them may be short and half long.
     """
     summary, labels = device.residency_summary, residency_labels(device)
     medians = [
@@ -142,7 +149,7 @@ def _span(tenant: ResidencyTotals) -> str:
     low, middle, high = tenant.p10_slice_ns, tenant.median_slice_ns, tenant.p90_slice_ns
     if not low or not middle or not high or (middle < UNLIKE_INTERVALS * low and high < UNLIKE_INTERVALS * middle):
         return ""
-    ends = f"{fmt.duration(low)} - {fmt.duration(high)}"
+    ends = f"{range_name([tenant])} {fmt.duration(low)} - {fmt.duration(high)}"
     # Two groups, of which the median is one.
     both = tenant.expired and tenant.yielded
     return (
