@@ -2399,7 +2399,7 @@ def test_sms_are_told_of_the_time_with_kernels_in_flight() -> None:
     # Of all traced kernels, not of a tenant's nor of the time in which one is resident: those are other shares.
     in_flight = "any traced kernel in flight, its tenant resident or switched out"
     assert f"(mean over the {100 * part:.1f} % of the window with {in_flight})" in page
-    assert f"Mean over the time with {in_flight}: {100 * active.value:.0f} % (" in lead_sentences(device)[2]
+    assert f"Mean over the time with kernels: {100 * active.value:.0f} % (" in lead_sentences(device)[2]
 
 
 def test_sms_of_a_group_of_mps_clients_are_counted_once() -> None:

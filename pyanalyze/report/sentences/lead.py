@@ -13,7 +13,6 @@ from pyanalyze.report.sentences.occupancy import (
     bounded_text,
     by_traced,
     counted_sms,
-    kernels_in_flight,
     occupancy_basis,
     while_in_flight,
 )
@@ -55,7 +54,7 @@ def lead_sentences(device: Device) -> tuple[str, str, str]:
             known += ", 95 % interval"
         parts.append(f"SMs active, mean over the window: {bounded_text(bounded)}{by_traced(device)} ({known}).")
         if (busy := while_in_flight(device.occupancy)) is not None:
-            parts.append(f"Mean over the time with {kernels_in_flight(device)}: {bounded_text(busy[0])}.")
+            parts.append(f"Mean over the time with kernels: {bounded_text(busy[0])}.")
     elif (metrics := gpu_metrics_text(device)) is not None:
         parts.append(f"By hardware counters: {metrics}.")
     else:
