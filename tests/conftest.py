@@ -11,6 +11,7 @@ import pytest
 import shared_sessions
 from shared_sessions import CORPUS
 
+import pyanalyze
 from pyanalyze.report import static_charts
 
 if TYPE_CHECKING:
@@ -78,4 +79,6 @@ def process_that_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def commands_share_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load and analyse the same files once for all commands that are run in this process."""
+    # The package keeps what it was first asked for: not the shared one, of which other tests know nothing.
+    assert pyanalyze.load is shared_sessions.loaded
     monkeypatch.setattr("pyanalyze.session.load", shared_sessions.load)
