@@ -13,6 +13,7 @@ from shared_sessions import CORPUS
 
 import pyanalyze
 from pyanalyze.report import static_charts
+from pyanalyze.session import load as loaded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -80,5 +81,5 @@ def process_that_draws(monkeypatch: pytest.MonkeyPatch) -> None:
 def commands_share_sessions(monkeypatch: pytest.MonkeyPatch) -> None:
     """Load and analyse the same files once for all commands that are run in this process."""
     # The package keeps what it was first asked for: not the shared one, of which other tests know nothing.
-    assert pyanalyze.load is shared_sessions.loaded
+    assert pyanalyze.load is loaded
     monkeypatch.setattr("pyanalyze.session.load", shared_sessions.load)
