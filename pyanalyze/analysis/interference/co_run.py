@@ -10,7 +10,7 @@ from pyanalyze.tables.selections import of_process, work_of
 from pyanalyze.vocabulary import SMALL_SHARE
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     import polars as pl
 
@@ -23,11 +23,8 @@ _SAME_SUM = 0.001
 
 
 def latencies_co_run(
-    tables: TableSet,
-    tenant: Mapping[str, Any],
-    others: Sequence[Mapping[str, Any]],
-    latencies: Iterable[Mapping[str, Any]],
-) -> dict[str | None, Estimate]:
+    tables: TableSet, tenants: Sequence[Mapping[str, Any]], latencies: Mapping[int, Sequence[Mapping[str, Any]]]
+) -> dict[int, dict[str | None, Estimate]]:
     """Leave out of latency slowdowns the kernels and units of work during which no other tenant had work.
 
     Nothing delayed these: what they took is in both sums. From its launch call on an operation is work; of a tenant
@@ -37,62 +34,68 @@ def latencies_co_run(
     ----------
     tables
         The tables.
-    tenant, others
-        Rows of `tenants`: the tenant, and the others of its device that work.
+    tenants
+        Rows of `tenants`: all of a device that work.
     latencies
-        Its rows of `tenant_slowdowns` on latency, against the counterfactual replay.
+        By tenant: its rows of `tenant_slowdowns` on latency, against the counterfactual replay.
 
     Returns
     -------
     dict
-        By the name of the units; of kernels under None. Without those of which hardly any ran so, or where it is not
-        known: of graphs, say, or without all launch calls.
+        By tenant, then by the name of the units; of kernels under None. Without those of which hardly any ran so, or
+        where it is not known: of graphs, say, or without all launch calls.
 
     Examples
     --------
     >>> import pyanalyze
     >>> tables = pyanalyze.load(capture).tables
-    >>> latencies_co_run(tables, tables.tenants.row(0, named=True), (), ())
+    >>> latencies_co_run(tables, list(tables.tenants.iter_rows(named=True)), {})
     {}
     """
     import polars as pl
 
-    rows = [one for one in latencies if one["solo_ns"] and not one["excluded"]]
-    calls = tables.calls() if rows and others else None
+    compared = {
+        tenant_id: [one for one in rows if one["solo_ns"] and not one["excluded"]]
+        for tenant_id, rows in latencies.items()
+    }
+    calls = tables.calls() if any(compared.values()) and len(tenants) > 1 else None
     if calls is None:
         return {}
     process = ["capture", "pid", "correlation_id"]
     launched = calls.filter(pl.col("correlation_id") > 0).unique(process, keep="first", maintain_order=True)
     launched = launched.select(*process, "tid", launched_ns="start_ns")
-    beside = _with_work(tables, tenant["device_id"], others, launched)
-    if beside is None:
-        return {}
-    out = {}
-    for row in rows:
-        own = (
-            _work(tables, tenant, launched, "kernels") if row["work"] is None else _units(tables, tenant, launched, row)
-        )
-        if (found := _compared(own, beside, row)) is not None:
-            out[row["work"]] = found
-    return out
+    with_work = {tenant["tenant_id"]: _with_work(tables, tenant, launched) for tenant in tenants}
+    found: dict[int, dict[str | None, Estimate]] = {}
+    for tenant in tenants:
+        others = [spans for tenant_id, spans in with_work.items() if tenant_id != tenant["tenant_id"]]
+        known = [spans for spans in others if spans is not None]
+        rows = compared.get(tenant["tenant_id"])
+        if not rows or len(known) < len(others):
+            continue
+        beside = union(pl.concat(known))
+        each = {row["work"]: _compared(_own(tables, tenant, launched, row), beside, row) for row in rows}
+        found[tenant["tenant_id"]] = {work: estimate for work, estimate in each.items() if estimate is not None}
+    return found
 
 
-def _with_work(
-    tables: TableSet, device_id: int, others: Sequence[Mapping[str, Any]], launched: pl.DataFrame
-) -> pl.DataFrame | None:
-    """When any of the others had work; None: not known."""
+def _with_work(tables: TableSet, tenant: Mapping[str, Any], launched: pl.DataFrame) -> pl.DataFrame | None:
+    """When a tenant had work; None: not known."""
     import polars as pl
 
-    spans: list[pl.DataFrame] = []
-    for other in others:
-        if other["traced"]:
-            spans += [_work(tables, other, launched, name) for name in ("kernels", "memops", "graph_launches")]
-            continue
-        resident = tables.of_device("residency", device_id).filter(pl.col("tenant_id") == other["tenant_id"])
-        if resident.is_empty():
-            return None
-        spans.append(resident.select("start_ns", "end_ns"))
-    return union(pl.concat([one.select("start_ns", "end_ns") for one in spans]))
+    if tenant["traced"]:
+        work = [_work(tables, tenant, launched, name) for name in ("kernels", "memops", "graph_launches")]
+        return pl.concat(work).select("start_ns", "end_ns")
+    resident = tables.of_device("residency", tenant["device_id"]).filter(pl.col("tenant_id") == tenant["tenant_id"])
+    return None if resident.is_empty() else resident.select("start_ns", "end_ns")
+
+
+def _own(
+    tables: TableSet, tenant: Mapping[str, Any], launched: pl.DataFrame, latency: Mapping[str, Any]
+) -> pl.DataFrame:
+    """The kernels, or the units of work, that a row compares."""
+    if latency["work"] is None:
+        return _work(tables, tenant, launched, "kernels")
+    return _units(tables, tenant, launched, latency)
 
 
 def _compared(own: pl.DataFrame, beside: pl.DataFrame, latency: Mapping[str, Any]) -> Estimate | None:

@@ -324,7 +324,7 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
         for row in here
         if row["traced"] and row["busy_ns"] and row["tenant_id"] not in groups
     ]
-    tenants = [_with_co_run(tables, tenant, working) for tenant in tenants]
+    tenants = _with_co_run(tables, tenants, working)
     if groups:
         return _with_groups(tables, rows, verdict, solo, tenants)
     # One that is known from below only is none of a mean.
@@ -366,23 +366,30 @@ def _device(tables: TableSet, verdict: Verdict, solo: _Solo, mps_group: frozense
     )
 
 
-def _with_co_run(tables: TableSet, tenant: TenantInterference, rows: Sequence[dict[str, Any]]) -> TenantInterference:
-    """The same with its latency slowdowns while another tenant has work, where a counterfactual replay has these."""
-    latency = tenant.slowdown.latency
-    if latency is None or latency.from_below or tenant.baseline is not None:
-        return tenant
-    of_latency = (
-        row
-        for row in tables.rows_where("tenant_slowdowns", "tenant_id", tenant.tenant_id)
-        if (row["measure"], row["against"]) == ("latency", "counterfactual")
-    )
-    mine, others = ([row for row in rows if (row["tenant_id"] == tenant.tenant_id) is own] for own in (True, False))
-    found = latencies_co_run(tables, mine[0], others, of_latency) if mine else {}
-    return replace(
-        tenant,
-        slowdown=tenant.slowdown.model_copy(update={"latency_co_run": found.get(None)}),
-        units=tuple(one.model_copy(update={"latency_co_run": found.get(one.name)}) for one in tenant.units),
-    )
+def _with_co_run(
+    tables: TableSet, tenants: Sequence[TenantInterference], rows: Sequence[dict[str, Any]]
+) -> list[TenantInterference]:
+    """The same with latency slowdowns while another tenant has work, where a counterfactual replay has these."""
+    asked = {
+        tenant.tenant_id: [
+            row
+            for row in tables.rows_where("tenant_slowdowns", "tenant_id", tenant.tenant_id)
+            if (row["measure"], row["against"]) == ("latency", "counterfactual")
+        ]
+        for tenant in tenants
+        if tenant.slowdown.latency is not None and not tenant.slowdown.latency.from_below and tenant.baseline is None
+    }
+    found = latencies_co_run(tables, rows, asked)
+
+    def with_found(tenant: TenantInterference) -> TenantInterference:
+        of_work = found.get(tenant.tenant_id, {})
+        return replace(
+            tenant,
+            slowdown=tenant.slowdown.model_copy(update={"latency_co_run": of_work.get(None)}),
+            units=tuple(one.model_copy(update={"latency_co_run": of_work.get(one.name)}) for one in tenant.units),
+        )
+
+    return [with_found(tenant) if tenant.tenant_id in asked else tenant for tenant in tenants]
 
 
 def _with_groups(
