@@ -18,7 +18,7 @@ unexport PYTHONPATH PYTHONHOME PYTHONDONTWRITEBYTECODE
 CARGO := env -u MAKEFLAGS -u MFLAGS cargo
 RUST_SOURCES := $(shell find rust -name '*.rs' -o -name Cargo.toml) Cargo.toml Cargo.lock
 
-.PHONY: help demo test lint rust-lint python-lint rust-test rust-check python-test docs site calibrate pictures screenshots notebooks fixtures format bench fuzz dist-test lock clean
+.PHONY: help demo test lint rust-lint python-lint rust-check python-test docs site calibrate pictures screenshots notebooks fixtures format bench fuzz dist-test lock clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -63,9 +63,6 @@ python-lint: $(VENV)/.built
 rust-check: ## formatting, clippy and Rust tests, compiled once
 	$(CARGO) fmt --all --check
 	CLIPPY_ARGS=-Dwarnings RUSTC_WORKSPACE_WRAPPER=clippy-driver $(CARGO) test --workspace --locked --quiet
-
-rust-test: ## Rust tests
-	$(CARGO) test --workspace --locked --quiet
 
 python-test: $(VENV)/.built ## Python tests, docstring examples included
 	$(BIN)/python -m pytest -q -n $(PYTEST_WORKERS) --maxprocesses 4 --dist worksteal

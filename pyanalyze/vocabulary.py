@@ -357,6 +357,8 @@ NOISE_FLOOR: Final = 0.02
 SMALL_SHARE: Final = 0.02
 #: Fraction of a slowdown. A way to share that takes less off it is not worth a change, nor is one that adds less named.
 WORTH_IT: Final = 0.05
+#: Part by which two slowdowns of one tenant differ from which on both are said.
+NOTABLE_DIFFERENCE: Final = 0.05
 #: Part of a process's time from which on a sentence names a part.
 NAMED_SHARE: Final = 0.01
 #: Fraction of a device's residency, or of the window. A tenant with less is a display, or a context that is created and

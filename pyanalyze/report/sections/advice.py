@@ -19,7 +19,7 @@ from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
 from pyanalyze.text.format import capital, full_stop
-from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, Mode
+from pyanalyze.vocabulary import NOTABLE_DIFFERENCE, SMALL_SHARE, TRAITS, Mode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -203,10 +203,6 @@ def _mostly(waits: ForecastWaits) -> tuple[float, str] | None:
     return next((one for one in parts if one[0] > EXPLAINS), None)
 
 
-#: Part by which two slowdowns of one tenant differ from which on it is said which of them to quote.
-_NOTABLE = 0.05
-
-
 def _co_run_note(device: Device) -> str:
     """That means over the window are also of time in which a tenant had the GPU for itself; empty: of little."""
     part, window_ns = co_run_part(device), window_length_ns(device)
@@ -229,7 +225,7 @@ def _other_slowdown(device: Device) -> str:
     differ = [
         f"{fmt.ratio(f.slowdown)} where {fmt.ratio(found.value)} was found for {labels[f.tenant_id]}"
         for f in current
-        if (found := known.get(f.tenant_id)) is not None and abs(f.slowdown / found.value - 1) >= _NOTABLE
+        if (found := known.get(f.tenant_id)) is not None and abs(f.slowdown / found.value - 1) >= NOTABLE_DIFFERENCE
     ]
     said = " Compare the other rows with the current one."
     if not differ:

@@ -10,7 +10,7 @@ from pyanalyze.report.sentences.tenants import tenant_names
 from pyanalyze.results.labels import tenant_labels
 from pyanalyze.text import format as fmt
 from pyanalyze.text.escape import visible
-from pyanalyze.vocabulary import SMALL_SHARE, TRAITS, is_slowed, threshold_of
+from pyanalyze.vocabulary import NOTABLE_DIFFERENCE, SMALL_SHARE, TRAITS, is_slowed, threshold_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,8 +27,6 @@ KIND_WORDS: Mapping[SlowdownKind, str] = {
 }
 #: Lower end of an interval over its value, below which the interval is said in its place.
 _FAR_BELOW = 0.9
-#: Part by which two slowdowns differ below which a line with little room has one of them.
-_SAME_RATIO = 0.05
 #: Part of a tenant's time from which it is said that it waited with nothing in flight.
 _LONG_WAIT = 0.1
 
@@ -157,7 +155,7 @@ def percentile_text(victim: Victim, *, short: bool = False, with_n: bool = True)
     # Solo time dilutes the percentiles of all units as it does their mean.
     beside, of_kernels = units[0].latency_co_run if units else None, victim.tenant.slowdown.latency_co_run
     mean = "" if beside is None else f", mean co-run {fmt.ratio(beside.value)}"
-    if beside and of_kernels and abs(beside.value / of_kernels.value - 1) < _SAME_RATIO:
+    if beside and of_kernels and abs(beside.value / of_kernels.value - 1) < NOTABLE_DIFFERENCE:
         # That of its kernels, which stands before it, says as much.
         mean = ""
     if short:

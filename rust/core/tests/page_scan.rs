@@ -475,7 +475,7 @@ fn headers_of_all_lengths() {
         connection.execute_batch(&format!("CREATE TABLE t ({})", names.join(", "))).unwrap();
         let insert = format!("INSERT INTO t VALUES ({})", vec!["?"; columns].join(", "));
         connection.execute_batch("BEGIN").unwrap();
-        // Some hundred pages each: as many rows of wide tables would take most of the time of all tests.
+        // As many rows of wide tables would take most of the time of all tests here.
         let rows: i64 = if columns < 26 { 3000 } else { 900 };
         for row in 0..rows {
             let values = (0..columns).map(|column| match row % 7 {
