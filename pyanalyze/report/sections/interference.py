@@ -170,7 +170,7 @@ def _slowdown_table(device: Device, labels: Mapping[int, str], together: str | N
         held, of_all = MEASURED_WITHIN
         of += (
             f" Bounds allow for a host that needs up to {fmt.percent(HOST_FASTER, 0)} less time solo. "
-            f"On two GPUs they hold what {held} of {of_all} programs measured."
+            f"On two GPUs they contain the measured slowdown of {held} of {of_all} programs."
         )
     return Table(columns, rows, f"Slowdown (shared over solo){intervals}, {against}.{of}")
 
